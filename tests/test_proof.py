@@ -54,6 +54,13 @@ def prove(interpreter, spec: Path, examples: int, seed: int = 0) -> Result:
     return Result(interpreter.ask(job | {"examples": examples, "seed": seed, "seconds": 20}))
 
 
+def test_no_example_is_no_proof():
+    """A spec none of whose drawn calls is legal was "all right": with 0 examples."""
+    report = {"spec": "f", "device": "cpu", "examples": 0, "rejected": 40, "failures": []}
+    assert not Result(report).ok
+    assert "nothing proven: none of 40 drawn calls" in str(Result(report))
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_kernels_quickly(name, interpreter):
     result = prove(interpreter, ROOT / "specs" / f"{name}.op", examples=4)

@@ -33,7 +33,7 @@ class Result:
 
     @property
     def nothing_drawn(self) -> bool:
-        """Whether no call was found that the facts allow: then nothing is proven."""
+        """Whether no drawn call was one that the op takes: then nothing is proven."""
         return self.report.get("rejected", 0) > 0 and self.report["examples"] == 0
 
     def __str__(self) -> str:
@@ -47,7 +47,10 @@ class Result:
             return f"{head} ({dtypes}; {variants}): all right, {built}{report['seconds']} s"
         if self.nothing_drawn and not report["failures"]:
             tried = report["rejected"]
-            return f"{report['spec']}: nothing proven: none of {tried} draws of sizes fits what stands after `with`"
+            return (
+                f"{report['spec']}: nothing proven: none of {tried} drawn calls is one that it takes"
+                " (its sizes fit what stands after `with`, what it gathers by stays inside)"
+            )
         lines = [f"{report['spec']}: {len(report['failures'])} findings on {report['device']}"]
         for failure in report["failures"]:
             lines.append(f"  {failure['variant'] or 'build'}: {failure['problem']}")
