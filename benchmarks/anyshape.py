@@ -8,6 +8,8 @@ A class is one of `anyshape_draws.CLASSES`, several with commas between, or all.
 cores; a contender that is not right to f64 has no time. **Ratio**: the least of torch's times over ours, at most 2; under
 10 us a difference of 1 us counts as none. The twenty worst calls are timed again, with every variant that may run them.
 Each row goes to the file of `--resume` as it is measured, and what stands there is not measured again.
+
+`--regret` times every variant of every draw instead: the time of what was chosen over that of the best of them.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ def main() -> int:
     rows = {tuple(row["key"]): row for row in known(options.resume)}
     keys_left = [key for key in keys if key not in rows]
     start = time.monotonic()
+    if options.regret:
+        return of_choices(keys, keys_left, rows, options)
     with pool.crew() as crew:
         jobs = [("prepare", (key, options.device)) for key in keys_left]
         for (_, (key, *_)), answer in pool.run(jobs, options.processes, 300, crew, JOBS):
@@ -80,6 +84,23 @@ def main() -> int:
     return int(any(row["ratio"] is None for row in found))
 
 
+def of_choices(keys: list[Key], left: list[Key], rows: dict[Key, Row], options: Any) -> int:
+    """Times every variant of every draw, and prints how far what is chosen is from the best."""
+    from benchmarks.anyshape_draws import draw, text_of
+
+    with pool.crew() as crew:
+        jobs = [("prepare_variants", (key, options.device)) for key in left]
+        for (_, (key, *_)), answer in pool.run(jobs, options.processes, 300, crew, JOBS):
+            if isinstance(answer, str):
+                print(f"compiling {key}: {answer[:200]}", flush=True)
+        jobs = [("variants", (key, options.device)) for key in left]
+        for (_, (key, *_)), answer in pool.run(jobs, 1, 2 * options.seconds, crew, JOBS):
+            rows[key] = {"key": key, "call": text_of(draw(*key)), "variants": answer}
+            note(options.resume, rows[key])
+    print(regrets([rows[key] for key in keys if key in rows]))
+    return int(any(isinstance(row["variants"], str) for row in rows.values()))
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--class", dest="kind", required=True)
@@ -90,6 +111,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--worst", type=int, default=WORST, help="calls timed by every variant")
+    parser.add_argument(
+        "--regret",
+        action="store_true",
+        help="what is chosen beside every variant, nothing of torch",
+    )
     parser.add_argument("--seconds", type=float, default=60, help="what one draw may take")
     return parser.parse_args()
 
@@ -173,6 +199,30 @@ def summary(rows: list[Row]) -> str:
     return f"{len(rows) - len(found)} | {mean:.2f} | {middle:.2f} | {p10:.2f} | {found[0]:.2f} | {fast:.0%}"
 
 
+def regrets(rows: list[Row]) -> str:
+    """Regret: the time of what was chosen over that of the best variant."""
+    lines = ["", "| class | draws | geomean | p90 | worst |", "|---|---|---|---|---|"]
+    told, by_class = [], dict[str, list[float]]()
+    for row in rows:
+        timed = row["variants"]
+        if isinstance(timed, str) or timed["choice"] not in timed["us"]:
+            told.append((math.inf, f"| | {row['call']} | {str(timed)[:200]} |"))
+            continue
+        us = sorted(timed["us"].items(), key=lambda pair: pair[1])
+        value = timed["us"][timed["choice"]] / us[0][1]
+        by_class.setdefault(row["key"][0], []).append(value)
+        best = ", ".join(f"{name} {time:.1f}" for name, time in us[:3])
+        told.append((value, f"| {value:.2f} | {timed['choice']} | {row['call']} | {best} |"))
+    for kind, found in sorted(by_class.items()):
+        found.sort()
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        p90 = found[len(found) * 9 // 10]
+        lines.append(f"| {kind} | {len(found)} | {mean:.2f} | {p90:.2f} | {found[-1]:.2f} |")
+    lines += ["", "| regret | chosen | call | best variants, us |", "|---|---|---|---|"]
+    told.sort(key=lambda pair: -pair[0])
+    return "\n".join([*lines, *(text for _, text in told[:WORST])])
+
+
 def told_of(row: Row) -> str:
     theirs = ", ".join(
         f"{n} {us:.1f}"
@@ -180,7 +230,8 @@ def told_of(row: Row) -> str:
         if n.startswith(("eager", "compile")) and isinstance(us, float)
     )
     timed = row.get("variants")
-    best = sorted(timed.items(), key=lambda pair: pair[1])[:3] if isinstance(timed, dict) else []
+    every = timed["us"].items() if isinstance(timed, dict) else ()
+    best = sorted(every, key=lambda pair: pair[1])[:3]
     others = ", ".join(f"{name} {us:.1f}" for name, us in best)
     return f"| {row['ratio']:.2f} | {row['ours']:.1f} | {theirs} | {row['least']:.1f} | {row['choice']} | {row['call']} | {others} |"
 

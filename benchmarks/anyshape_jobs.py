@@ -5,8 +5,7 @@ Of a draw's operands each function makes its own, of the draw's seed: nothing la
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -18,13 +17,13 @@ from tritongen.bench.measure import Call, compare, interleaved, on_poison
 from tritongen.bench.run import eager_function
 from tritongen.ir.nodes import Op
 from tritongen.proof.factors import words_of
-from tritongen.proof.variants import forced, ways
+from tritongen.proof.variants import Way, forced, watched, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.plan import Plan
 from tritongen.shapes import meta_arguments, random_arguments
 from tritongen.trace import compile_launch, trace
 
-__all__ = ["is_device_lost", "measure", "prepare", "variants"]
+__all__ = ["is_device_lost", "measure", "prepare", "prepare_variants", "variants"]
 SECONDS = 0.06  # of timing, a contender
 COMPILED: dict[tuple[str, int, int], Callable[..., Any]] = {}  # by torch.compile, in this process
 Key = tuple[str, int, int]  # class, seed, k
@@ -79,29 +78,67 @@ def measure(key: Key, device: str) -> dict[str, Any]:
         clear(device)
 
 
-def variants(key: Key, device: str) -> dict[str, float]:
-    """Microseconds of every variant that the call may run by, and that answers as what is chosen does."""
+def prepare_variants(key: Key, device: str) -> dict[str, Any]:
+    """The kernels of every variant that the call may run by, into Triton's cache."""
     drawn = draw(*key)
-    op, case, module, plan = parts(drawn)
-    args = operands(drawn, device)
-    try:
-        want, found = getattr(module, op.name)(**args), {}
-        for way in ways(plan):
+    op, _, module, plan = parts(drawn)
+    args = operands(drawn, "meta")
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        for way in legal(module, op, args, plan):
             with forced(module, plan, way, small=False):
-                choices = trace(module, op.name, meta_arguments(op, case)).choices
-                if any(dict(way.variants).get(c.step, c.variant) != c.variant for c in choices):
-                    continue  # this call rules it out
-                one = bound(getattr(module, op.name).__wrapped__, args)
-                try:
-                    if compare(one(), want, tf32=True).ok:
-                        found[way.name] = 1e6 * timed({"it": one}, device)["it"]
-                except Exception as error:
-                    found[way.name] = math.nan
-                    if is_device_lost(str(error)):
-                        raise
-        return found
+                calls = trace(module, op.name, args, properties.multi_processor_count)
+            for launch in calls.launches:
+                compile_launch(launch, f"sm_{properties.major}{properties.minor}")
+    return {}
+
+
+def variants(key: Key, device: str) -> dict[str, Any]:
+    """Microseconds of every variant that the call may run by, and that answers as what is chosen does.
+
+    The best three take turns again. Beside them what is chosen, and the facts that each step is chosen by.
+    """
+    drawn = draw(*key)
+    op, _, module, plan = parts(drawn)
+    args = operands(drawn, device)
+    own = getattr(module, op.name)
+    try:
+        want, found, calls = own(**args), {}, {}
+        for way in legal(module, op, metas(args), plan):
+            one = bound(forced_call(module, plan, way, own.__wrapped__), args)
+            try:
+                if compare(one(), want, tf32=True).ok:
+                    found[way.name] = 1e6 * timed({"it": one}, device)["it"]
+                    calls[way.name] = one
+            except Exception as error:
+                if is_device_lost(str(error)):
+                    raise
+        best = sorted(found, key=found.__getitem__)[:3]
+        found |= {n: 1e6 * s for n, s in timed({n: calls[n] for n in best}, device).items()}
+        choices = trace(module, op.name, metas(args)).choices
+        facts = {c.step: c.facts for c in choices}
+        return {"choice": "+".join(c.variant for c in choices), "us": found, "facts": facts}
     finally:
         clear(device)
+
+
+def legal(module: ModuleType, op: Op, args: dict[str, Any], plan: Plan) -> Iterator[Way]:
+    """The ways that the call, of operands on meta, does not rule out."""
+    for way in ways(plan):
+        with forced(module, plan, way, small=False), watched(module, plan) as told:
+            trace(module, op.name, args)
+        if all(told.get(step, variant) == variant for step, variant in way.variants):
+            yield way
+
+
+def forced_call(
+    module: ModuleType, plan: Plan, way: Way, function: Callable[..., Any]
+) -> Callable[..., Any]:
+    def run(**args: Any) -> Any:
+        with forced(module, plan, way, small=False):
+            return function(**args)
+
+    return run
 
 
 # ---- what is called -----------------------------------------------------------------------------
@@ -114,8 +151,15 @@ def parts(drawn: Draw) -> tuple[Op, Any, ModuleType, Plan]:
 
 def operands(drawn: Draw, device: str) -> dict[str, Any]:
     op, case = call(drawn)
-    args = random_arguments(op, case, device, seed=drawn.seed + drawn.k)
+    if device == "meta":
+        args = meta_arguments(op, case)
+    else:
+        args = random_arguments(op, case, device, seed=drawn.seed + drawn.k)
     return args | {n: laid_out(args[n], how) for n, how in drawn.layouts.items()}
+
+
+def metas(args: dict[str, Any]) -> dict[str, Any]:
+    return {n: v.to("meta") if isinstance(v, torch.Tensor) else v for n, v in args.items()}
 
 
 def bound(function: Callable[..., Any], args: dict[str, Any]) -> Call:
@@ -157,8 +201,7 @@ def problem_with(one: Call, want: Any, is_ours: bool, op: Op) -> str:
 
 
 def chosen(module: ModuleType, op: Op, args: dict[str, Any]) -> str:
-    meta = {n: v.to("meta") if isinstance(v, torch.Tensor) else v for n, v in args.items()}
-    return "+".join(c.variant for c in trace(module, op.name, meta).choices)
+    return "+".join(c.variant for c in trace(module, op.name, metas(args)).choices)
 
 
 def timed(calls: dict[str, Call], device: str) -> dict[str, float]:

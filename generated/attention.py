@@ -20,6 +20,7 @@ from triton.language.extra import libdevice
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime import product_us as _product_us
 
 
 @cache
@@ -81,6 +82,23 @@ def _tiles(
         copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
         x = copy[..., : x.shape[-1]].copy_(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _copied_bytes(*operands: torch.Tensor) -> int:
+    """The size of those that a descriptor takes no tiles of as they lie, in either order."""
+    return sum(x.nbytes for x in operands if not (_is_aligned(x) or _is_aligned(x.mT)))
+
+
+def _turned_bytes(*operands: torch.Tensor) -> int:
+    """The size of those second factors that are copied by columns (`_tiles`)."""
+    return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
+
+
+def _are_wide(*operands: torch.Tensor) -> bool:
+    """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements."""
+    dims = [(n, s) for x in operands for n, s in zip(x.shape, x.stride())]
+    whole = all(s % 16 == 0 or s == 1 and n % 16 == 0 for n, s in dims if n > 1)
+    return whole and all(x.data_ptr() % 16 == 0 for x in operands)
 
 
 def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
@@ -372,41 +390,6 @@ def attention_s_parts(
 
 
 @triton.jit
-def attention_s_combine(
-    s_sum_parts_ptr,
-    s_ptr,
-    scale,
-    batches,
-    S,
-    L,
-    s_batch,
-    s_i,
-    s_j,
-    SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    tile = tl.program_id(0)
-    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (i < S) & (j < L)
-    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
-        s_sum += tl.load(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
-            mask=inside,
-            other=0,
-        )
-    s = scale * s_sum
-    tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
-
-
-@triton.jit
 def attention_s_tiles(
     q_ptr,
     k_ptr,
@@ -460,6 +443,100 @@ def attention_s_tiles(
         )
         s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (i < S) & (j < L)
+    s = scale * s_sum
+    tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
+
+
+@triton.jit
+def attention_s_pointer_parts(
+    q_ptr,
+    k_ptr,
+    s_sum_parts_ptr,
+    batches,
+    S,
+    L,
+    E,
+    CHUNK,
+    q_batch,
+    q_i,
+    q_e2,
+    k_batch,
+    k_j,
+    k_e2,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
+    begin = part * CHUNK
+    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
+        e2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        q = tl.load(
+            q_ptr + z * q_batch + i * q_i + e2[None, :] * q_e2,
+            mask=(i < S) & (e2[None, :] < E),
+            other=0.0,
+        )
+        k = tl.load(
+            k_ptr + z * k_batch + j * k_j + e2[:, None] * k_e2,
+            mask=(j < L) & (e2[:, None] < E),
+            other=0.0,
+        )
+        s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+    inside = (i < S) & (j < L)
+    tl.store(
+        s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+        s_sum,
+        mask=inside,
+    )
+
+
+@triton.jit
+def attention_s_combine(
+    s_sum_parts_ptr,
+    s_ptr,
+    scale,
+    batches,
+    S,
+    L,
+    s_batch,
+    s_i,
+    s_j,
+    SCALE_IS_TENSOR: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tile = tl.program_id(0)
+    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (i < S) & (j < L)
+    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for part in range(PARTS):
+        s_sum += tl.load(
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            mask=inside,
+            other=0,
+        )
     s = scale * s_sum
     tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
 
@@ -758,23 +835,17 @@ def choose_attention_s(
     tma: bool,
     itemsize: int,
     stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
+    found = []
     # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-        )
-    ):
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -789,7 +860,7 @@ def choose_attention_s(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -798,21 +869,41 @@ def choose_attention_s(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -821,20 +912,11 @@ def choose_attention_s(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or (N > 16 or K <= 64)
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and batches * M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -843,22 +925,10 @@ def choose_attention_s(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize == 2
-        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -867,20 +937,10 @@ def choose_attention_s(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # few waves, with work behind the sums: two programs a multiprocessor take turns
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
-        and 4 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
-    ):
-        return "twin", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -889,20 +949,10 @@ def choose_attention_s(
             num_stages=3,
             PROGRAMS=2,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "twin", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -911,20 +961,10 @@ def choose_attention_s(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -933,25 +973,16 @@ def choose_attention_s(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -960,26 +991,43 @@ def choose_attention_s(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -987,9 +1035,10 @@ def choose_attention_s(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -997,21 +1046,15 @@ def choose_attention_s(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -1019,6 +1062,8 @@ def choose_attention_s(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_attention_s(q, k, s, scale) -> None:
@@ -1035,11 +1080,16 @@ def launch_attention_s(q, k, s, scale) -> None:
     K = E
     tma = _takes_tiles(q, k)
     itemsize = q.element_size()
+    copied_bytes = _copied_bytes(q, k.mT)
+    turned_bytes = _turned_bytes(k.mT)
+    wide = _are_wide(q, k.mT)
     stored_bytes = s.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(k.device)
-    variant, config = choose_attention_s(batches, M, N, K, tma, itemsize, stored_bytes, hip, sms)
-    if variant == "split":
+    variant, config = choose_attention_s(
+        batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
+    )
+    if variant in ("split", "split_small"):
         s_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
         )
@@ -1048,7 +1098,7 @@ def launch_attention_s(q, k, s, scale) -> None:
         attention_s_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * batches
                     * triton.cdiv(S, config["BLOCK_M"])
@@ -1067,7 +1117,14 @@ def launch_attention_s(q, k, s, scale) -> None:
             K_TURNED=k_turned,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         attention_s_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
             s_sum_parts,
@@ -1158,6 +1215,51 @@ def launch_attention_s(q, k, s, scale) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        s_sum_parts = torch.empty(
+            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
+        )
+        attention_s_pointer_parts[
+            (
+                config["PARTS"]
+                * batches
+                * triton.cdiv(S, config["BLOCK_M"])
+                * triton.cdiv(L, config["BLOCK_N"]),
+            )
+        ](
+            q,
+            k,
+            s_sum_parts,
+            B * H,
+            S,
+            L,
+            E,
+            q_batch=q.stride(0),
+            q_i=q.stride(1),
+            q_e2=q.stride(2),
+            k_batch=k.stride(0),
+            k_j=k.stride(1),
+            k_e2=k.stride(2),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        attention_s_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
+            s_sum_parts,
+            s,
+            scale,
+            B * H,
+            S,
+            L,
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         attention_s_tiles[
@@ -1860,37 +1962,6 @@ def attention_backward_s_sum_parts(
 
 
 @triton.jit
-def attention_backward_s_sum_combine(
-    s_sum_parts_ptr,
-    s_sum_ptr,
-    batches,
-    S,
-    L,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    tile = tl.program_id(0)
-    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (i < S) & (j < L)
-    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for part in range(PARTS):
-        s_sum += tl.load(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
-            mask=inside,
-            other=0,
-        )
-    tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
-
-
-@triton.jit
 def attention_backward_s_sum_tiles(
     q_ptr,
     k_ptr,
@@ -1941,6 +2012,96 @@ def attention_backward_s_sum_tiles(
         )
         s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (i < S) & (j < L)
+    tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_s_sum_pointer_parts(
+    q_ptr,
+    k_ptr,
+    s_sum_parts_ptr,
+    batches,
+    S,
+    L,
+    E,
+    CHUNK,
+    q_batch,
+    q_i,
+    q_e2,
+    k_batch,
+    k_j,
+    k_e2,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
+    begin = part * CHUNK
+    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
+        e2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        q = tl.load(
+            q_ptr + z * q_batch + i * q_i + e2[None, :] * q_e2,
+            mask=(i < S) & (e2[None, :] < E),
+            other=0.0,
+        )
+        k = tl.load(
+            k_ptr + z * k_batch + j * k_j + e2[:, None] * k_e2,
+            mask=(j < L) & (e2[:, None] < E),
+            other=0.0,
+        )
+        s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+    inside = (i < S) & (j < L)
+    tl.store(
+        s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+        s_sum,
+        mask=inside,
+    )
+
+
+@triton.jit
+def attention_backward_s_sum_combine(
+    s_sum_parts_ptr,
+    s_sum_ptr,
+    batches,
+    S,
+    L,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tile = tl.program_id(0)
+    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (i < S) & (j < L)
+    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for part in range(PARTS):
+        s_sum += tl.load(
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            mask=inside,
+            other=0,
+        )
     tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
 
 
@@ -3061,22 +3222,24 @@ def attention_backward_dscale_finish(
 
 
 def choose_attention_backward_s_sum(
-    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
+    found = []
     # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-        )
-    ):
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -3091,7 +3254,7 @@ def choose_attention_backward_s_sum(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -3100,21 +3263,41 @@ def choose_attention_backward_s_sum(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -3123,20 +3306,11 @@ def choose_attention_backward_s_sum(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or (N > 16 or K <= 64)
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and batches * M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -3145,22 +3319,10 @@ def choose_attention_backward_s_sum(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize == 2
-        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -3169,20 +3331,10 @@ def choose_attention_backward_s_sum(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -3191,20 +3343,10 @@ def choose_attention_backward_s_sum(
             num_stages=3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -3213,25 +3355,16 @@ def choose_attention_backward_s_sum(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -3240,26 +3373,43 @@ def choose_attention_backward_s_sum(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -3267,9 +3417,10 @@ def choose_attention_backward_s_sum(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -3277,21 +3428,15 @@ def choose_attention_backward_s_sum(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -3299,6 +3444,8 @@ def choose_attention_backward_s_sum(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_attention_backward_s_sum(q, k, s_sum) -> None:
@@ -3315,10 +3462,16 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
     K = E
     tma = _takes_tiles(q, k)
     itemsize = q.element_size()
+    copied_bytes = _copied_bytes(q, k.mT)
+    turned_bytes = _turned_bytes(k.mT)
+    wide = _are_wide(q, k.mT)
+    stored_bytes = s_sum.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(k.device)
-    variant, config = choose_attention_backward_s_sum(batches, M, N, K, tma, itemsize, hip, sms)
-    if variant == "split":
+    variant, config = choose_attention_backward_s_sum(
+        batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
+    )
+    if variant in ("split", "split_small"):
         s_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
         )
@@ -3327,7 +3480,7 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
         attention_backward_s_sum_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * batches
                     * triton.cdiv(S, config["BLOCK_M"])
@@ -3346,7 +3499,14 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
             K_TURNED=k_turned,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         attention_backward_s_sum_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
             s_sum_parts,
@@ -3431,6 +3591,49 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        s_sum_parts = torch.empty(
+            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
+        )
+        attention_backward_s_sum_pointer_parts[
+            (
+                config["PARTS"]
+                * batches
+                * triton.cdiv(S, config["BLOCK_M"])
+                * triton.cdiv(L, config["BLOCK_N"]),
+            )
+        ](
+            q,
+            k,
+            s_sum_parts,
+            B * H,
+            S,
+            L,
+            E,
+            q_batch=q.stride(0),
+            q_i=q.stride(1),
+            q_e2=q.stride(2),
+            k_batch=k.stride(0),
+            k_j=k.stride(1),
+            k_e2=k.stride(2),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        attention_backward_s_sum_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
+            s_sum_parts,
+            s_sum,
+            B * H,
+            S,
+            L,
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         attention_backward_s_sum_tiles[

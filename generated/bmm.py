@@ -17,6 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime import product_us as _product_us
 
 
 @cache
@@ -78,6 +79,23 @@ def _tiles(
         copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
         x = copy[..., : x.shape[-1]].copy_(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _copied_bytes(*operands: torch.Tensor) -> int:
+    """The size of those that a descriptor takes no tiles of as they lie, in either order."""
+    return sum(x.nbytes for x in operands if not (_is_aligned(x) or _is_aligned(x.mT)))
+
+
+def _turned_bytes(*operands: torch.Tensor) -> int:
+    """The size of those second factors that are copied by columns (`_tiles`)."""
+    return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
+
+
+def _are_wide(*operands: torch.Tensor) -> bool:
+    """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements."""
+    dims = [(n, s) for x in operands for n, s in zip(x.shape, x.stride())]
+    whole = all(s % 16 == 0 or s == 1 and n % 16 == 0 for n, s in dims if n > 1)
+    return whole and all(x.data_ptr() % 16 == 0 for x in operands)
 
 
 def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
@@ -536,38 +554,6 @@ def bmm_parts(
 
 
 @triton.jit
-def bmm_combine(
-    y_sum_parts_ptr,
-    y_ptr,
-    B,
-    M,
-    N,
-    y_i,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (m < M) & (n < N)
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        y_sum += tl.load(
-            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * N + n,
-            mask=inside,
-            other=0,
-        )
-    tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
-
-
-@triton.jit
 def bmm_tiles(
     a_ptr,
     b_ptr,
@@ -618,6 +604,92 @@ def bmm_tiles(
     tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
 
 
+@triton.jit
+def bmm_pointer_parts(
+    a_ptr,
+    b_ptr,
+    y_sum_parts_ptr,
+    B,
+    M,
+    N,
+    K,
+    CHUNK,
+    a_i,
+    a_m,
+    a_k,
+    b_i,
+    b_k,
+    b_n,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * B)
+    begin = part * CHUNK
+    i = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        a = tl.load(
+            a_ptr + i * a_i + m * a_m + k[None, :] * a_k, mask=(m < M) & (k[None, :] < K), other=0.0
+        )
+        b = tl.load(
+            b_ptr + i * b_i + k[:, None] * b_k + n * b_n, mask=(n < N) & (k[:, None] < K), other=0.0
+        )
+        y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n < N)
+    tl.store(
+        y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * N + n, y_sum, mask=inside
+    )
+
+
+@triton.jit
+def bmm_combine(
+    y_sum_parts_ptr,
+    y_ptr,
+    B,
+    M,
+    N,
+    y_i,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < M) & (n < N)
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        y_sum += tl.load(
+            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * N + n,
+            mask=inside,
+            other=0,
+        )
+    tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+
+
 def choose_bmm(
     batches: int,
     M: int,
@@ -626,21 +698,18 @@ def choose_bmm(
     tma: bool,
     tf32x3: bool,
     itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and batches * M * N * K >= 2**28
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -651,7 +720,7 @@ def choose_bmm(
             * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=(
@@ -664,24 +733,18 @@ def choose_bmm(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append(
+            (_product_us("left ahead", config, 1, 4 * batches * M * K, *call), "left_ahead", config)
+        )
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and batches * M * N * K >= 2**32
-        and 2 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -691,16 +754,15 @@ def choose_bmm(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (
+                _product_us("both ahead", config, 1, 4 * batches * (M * K + K * N), *call),
+                "prepared",
+                config,
+            )
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and batches * M * N * K >= 2**28
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 64)
@@ -710,7 +772,7 @@ def choose_bmm(
             * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -719,19 +781,15 @@ def choose_bmm(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (
+                _product_us("right ahead", config, 1, 4 * batches * K * N, *call),
+                "right_ahead",
+                config,
+            )
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -746,7 +804,7 @@ def choose_bmm(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -755,21 +813,41 @@ def choose_bmm(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -778,20 +856,11 @@ def choose_bmm(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or (N > 16 or K <= 64)
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and batches * M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -800,22 +869,10 @@ def choose_bmm(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize == 2
-        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -824,20 +881,10 @@ def choose_bmm(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -846,20 +893,10 @@ def choose_bmm(
             num_stages=3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -868,25 +905,16 @@ def choose_bmm(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -895,26 +923,43 @@ def choose_bmm(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -922,9 +967,10 @@ def choose_bmm(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -932,21 +978,15 @@ def choose_bmm(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -954,6 +994,8 @@ def choose_bmm(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_bmm(a, b, y) -> None:
@@ -965,9 +1007,27 @@ def launch_bmm(a, b, y) -> None:
     tma = _takes_tiles(a, b)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
+    copied_bytes = _copied_bytes(a, b)
+    turned_bytes = _turned_bytes(b)
+    wide = _are_wide(a, b)
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
-    variant, config = choose_bmm(batches, M, N, K, tma, tf32x3, itemsize, hip, sms)
+    variant, config = choose_bmm(
+        batches,
+        M,
+        N,
+        K,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
         b_tiles, b_turned = _tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
@@ -1068,7 +1128,7 @@ def launch_bmm(a, b, y) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         y_sum_parts = torch.empty(
             (config["PARTS"], B, M, N),
             dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32,
@@ -1079,7 +1139,7 @@ def launch_bmm(a, b, y) -> None:
         bmm_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * B
                     * triton.cdiv(M, config["BLOCK_M"])
@@ -1099,7 +1159,14 @@ def launch_bmm(a, b, y) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         bmm_combine[(B * triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             y_sum_parts,
@@ -1185,6 +1252,53 @@ def launch_bmm(a, b, y) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        y_sum_parts = torch.empty(
+            (config["PARTS"], B, M, N),
+            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32,
+            device=a.device,
+        )
+        bmm_pointer_parts[
+            (
+                config["PARTS"]
+                * B
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(N, config["BLOCK_N"]),
+            )
+        ](
+            a,
+            b,
+            y_sum_parts,
+            B,
+            M,
+            N,
+            K,
+            a_i=a.stride(0),
+            a_m=a.stride(1),
+            a_k=a.stride(2),
+            b_i=b.stride(0),
+            b_k=b.stride(1),
+            b_n=b.stride(2),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        bmm_combine[(B * triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            y_sum_parts,
+            y,
+            B,
+            M,
+            N,
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         bmm_tiles[(B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -1693,38 +1807,6 @@ def bmm_backward_da_parts(
 
 
 @triton.jit
-def bmm_backward_da_combine(
-    da_sum_parts_ptr,
-    da_ptr,
-    B,
-    M,
-    K,
-    da_i,
-    da_m,
-    da_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (m < M) & (k2 < K)
-    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        da_sum += tl.load(
-            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * K + k2,
-            mask=inside,
-            other=0,
-        )
-    tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
-
-
-@triton.jit
 def bmm_backward_da_tiles(
     dy_ptr,
     b_ptr,
@@ -1776,6 +1858,96 @@ def bmm_backward_da_tiles(
         )
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (k2 < K)
+    tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+
+
+@triton.jit
+def bmm_backward_da_pointer_parts(
+    dy_ptr,
+    b_ptr,
+    da_sum_parts_ptr,
+    B,
+    M,
+    K,
+    N,
+    CHUNK,
+    dy_i,
+    dy_m,
+    dy_n,
+    b_i,
+    b_k2,
+    b_n,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * B)
+    begin = part * CHUNK
+    i = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + i * dy_i + m * dy_m + n[None, :] * dy_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + i * b_i + k2 * b_k2 + n[:, None] * b_n,
+            mask=(k2 < K) & (n[:, None] < N),
+            other=0.0,
+        )
+        da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (k2 < K)
+    tl.store(
+        da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * K + k2, da_sum, mask=inside
+    )
+
+
+@triton.jit
+def bmm_backward_da_combine(
+    da_sum_parts_ptr,
+    da_ptr,
+    B,
+    M,
+    K,
+    da_i,
+    da_m,
+    da_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < M) & (k2 < K)
+    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        da_sum += tl.load(
+            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * K + k2,
+            mask=inside,
+            other=0,
+        )
     tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
 
 
@@ -2152,38 +2324,6 @@ def bmm_backward_db_parts(
 
 
 @triton.jit
-def bmm_backward_db_combine(
-    db_sum_parts_ptr,
-    db_ptr,
-    B,
-    N,
-    K,
-    db_i,
-    db_k,
-    db_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (n < N) & (k < K)
-    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        db_sum += tl.load(
-            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * N + n) * K + k,
-            mask=inside,
-            other=0,
-        )
-    tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
-
-
-@triton.jit
 def bmm_backward_db_tiles(
     dy_ptr,
     a_ptr,
@@ -2236,6 +2376,94 @@ def bmm_backward_db_tiles(
     tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
 
 
+@triton.jit
+def bmm_backward_db_pointer_parts(
+    dy_ptr,
+    a_ptr,
+    db_sum_parts_ptr,
+    B,
+    N,
+    K,
+    M,
+    CHUNK,
+    dy_i,
+    dy_m,
+    dy_n,
+    a_i,
+    a_m,
+    a_k,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * B)
+    begin = part * CHUNK
+    i = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
+        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + i * dy_i + m[None, :] * dy_m + n * dy_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        )
+        a = tl.load(
+            a_ptr + i * a_i + m[:, None] * a_m + k * a_k, mask=(k < K) & (m[:, None] < M), other=0.0
+        )
+        db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (n < N) & (k < K)
+    tl.store(
+        db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * N + n) * K + k, db_sum, mask=inside
+    )
+
+
+@triton.jit
+def bmm_backward_db_combine(
+    db_sum_parts_ptr,
+    db_ptr,
+    B,
+    N,
+    K,
+    db_i,
+    db_k,
+    db_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (n < N) & (k < K)
+    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        db_sum += tl.load(
+            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * N + n) * K + k,
+            mask=inside,
+            other=0,
+        )
+    tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+
+
 def choose_bmm_backward_da(
     batches: int,
     M: int,
@@ -2244,21 +2472,18 @@ def choose_bmm_backward_da(
     tma: bool,
     tf32x3: bool,
     itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and batches * M * N * K >= 2**28
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -2269,7 +2494,7 @@ def choose_bmm_backward_da(
             * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=(
@@ -2282,24 +2507,18 @@ def choose_bmm_backward_da(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append(
+            (_product_us("left ahead", config, 1, 4 * batches * M * K, *call), "left_ahead", config)
+        )
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and batches * M * N * K >= 2**32
-        and 2 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -2309,16 +2528,15 @@ def choose_bmm_backward_da(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (
+                _product_us("both ahead", config, 1, 4 * batches * (M * K + K * N), *call),
+                "prepared",
+                config,
+            )
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and batches * M * N * K >= 2**28
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 64)
@@ -2328,7 +2546,7 @@ def choose_bmm_backward_da(
             * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -2337,19 +2555,15 @@ def choose_bmm_backward_da(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (
+                _product_us("right ahead", config, 1, 4 * batches * K * N, *call),
+                "right_ahead",
+                config,
+            )
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -2364,7 +2578,7 @@ def choose_bmm_backward_da(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -2373,21 +2587,41 @@ def choose_bmm_backward_da(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -2396,20 +2630,11 @@ def choose_bmm_backward_da(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or (N > 16 or K <= 64)
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and batches * M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -2418,22 +2643,10 @@ def choose_bmm_backward_da(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize == 2
-        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2442,20 +2655,10 @@ def choose_bmm_backward_da(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -2464,20 +2667,10 @@ def choose_bmm_backward_da(
             num_stages=3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2486,25 +2679,16 @@ def choose_bmm_backward_da(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -2513,26 +2697,43 @@ def choose_bmm_backward_da(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2540,9 +2741,10 @@ def choose_bmm_backward_da(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -2550,21 +2752,15 @@ def choose_bmm_backward_da(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -2572,6 +2768,8 @@ def choose_bmm_backward_da(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_bmm_backward_da(a, b, dy, da) -> None:
@@ -2583,9 +2781,27 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
     tma = _takes_tiles(dy, b)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = b.element_size()
+    copied_bytes = _copied_bytes(dy, b.mT)
+    turned_bytes = _turned_bytes(b.mT)
+    wide = _are_wide(dy, b.mT)
+    stored_bytes = da.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(b.device)
-    variant, config = choose_bmm_backward_da(batches, M, K, N, tma, tf32x3, itemsize, hip, sms)
+    variant, config = choose_bmm_backward_da(
+        batches,
+        M,
+        K,
+        N,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         b_tiles, b_turned = _tiles(b, config["BLOCK_N"], config["BLOCK_K"])
@@ -2686,7 +2902,7 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         da_sum_parts = torch.empty(
             (config["PARTS"], B, M, K),
             dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
@@ -2697,7 +2913,7 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         bmm_backward_da_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * B
                     * triton.cdiv(M, config["BLOCK_M"])
@@ -2717,7 +2933,14 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         bmm_backward_da_combine[(B * triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
             da_sum_parts,
@@ -2804,6 +3027,53 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
+    elif variant == "split_pointers":
+        da_sum_parts = torch.empty(
+            (config["PARTS"], B, M, K),
+            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
+            device=b.device,
+        )
+        bmm_backward_da_pointer_parts[
+            (
+                config["PARTS"]
+                * B
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            b,
+            da_sum_parts,
+            B,
+            M,
+            K,
+            N,
+            dy_i=dy.stride(0),
+            dy_m=dy.stride(1),
+            dy_n=dy.stride(2),
+            b_i=b.stride(0),
+            b_k2=b.stride(1),
+            b_n=b.stride(2),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        bmm_backward_da_combine[(B * triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
+            da_sum_parts,
+            da,
+            B,
+            M,
+            K,
+            da.stride(0),
+            da.stride(1),
+            da.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
     else:
         bmm_backward_da_tiles[
             (B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
@@ -2839,21 +3109,18 @@ def choose_bmm_backward_db(
     tma: bool,
     tf32x3: bool,
     itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and batches * M * N * K >= 2**28
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -2864,7 +3131,7 @@ def choose_bmm_backward_db(
             * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=(
@@ -2877,24 +3144,18 @@ def choose_bmm_backward_db(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append(
+            (_product_us("left ahead", config, 1, 4 * batches * M * K, *call), "left_ahead", config)
+        )
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and batches * M * N * K >= 2**32
-        and 2 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -2904,16 +3165,15 @@ def choose_bmm_backward_db(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (
+                _product_us("both ahead", config, 1, 4 * batches * (M * K + K * N), *call),
+                "prepared",
+                config,
+            )
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and batches * M * N * K >= 2**28
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 64)
@@ -2923,7 +3183,7 @@ def choose_bmm_backward_db(
             * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -2932,19 +3192,15 @@ def choose_bmm_backward_db(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (
+                _product_us("right ahead", config, 1, 4 * batches * K * N, *call),
+                "right_ahead",
+                config,
+            )
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -2959,7 +3215,7 @@ def choose_bmm_backward_db(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -2968,21 +3224,41 @@ def choose_bmm_backward_db(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -2991,20 +3267,11 @@ def choose_bmm_backward_db(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or (N > 16 or K <= 64)
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and batches * M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -3013,22 +3280,10 @@ def choose_bmm_backward_db(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize == 2
-        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -3037,20 +3292,10 @@ def choose_bmm_backward_db(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -3059,20 +3304,10 @@ def choose_bmm_backward_db(
             num_stages=3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 4
-        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -3081,25 +3316,16 @@ def choose_bmm_backward_db(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (
-            batches * M * N * K >= 2**29
-            or M > 64
-            and N > 16
-            and batches * (M * K + K * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -3108,26 +3334,43 @@ def choose_bmm_backward_db(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -3135,9 +3378,10 @@ def choose_bmm_backward_db(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -3145,21 +3389,15 @@ def choose_bmm_backward_db(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -3167,6 +3405,8 @@ def choose_bmm_backward_db(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_bmm_backward_db(a, b, dy, db) -> None:
@@ -3178,9 +3418,27 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
     tma = _takes_tiles(dy, a)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
+    copied_bytes = _copied_bytes(dy.mT, a)
+    turned_bytes = _turned_bytes(a)
+    wide = _are_wide(dy.mT, a)
+    stored_bytes = db.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
-    variant, config = choose_bmm_backward_db(batches, N, K, M, tma, tf32x3, itemsize, hip, sms)
+    variant, config = choose_bmm_backward_db(
+        batches,
+        N,
+        K,
+        M,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         a_tiles, a_turned = _tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
@@ -3275,7 +3533,7 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         db_sum_parts = torch.empty(
             (config["PARTS"], B, N, K),
             dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
@@ -3286,7 +3544,7 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         bmm_backward_db_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * B
                     * triton.cdiv(N, config["BLOCK_M"])
@@ -3306,7 +3564,14 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         bmm_backward_db_combine[(B * triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
             db_sum_parts,
@@ -3388,6 +3653,53 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        db_sum_parts = torch.empty(
+            (config["PARTS"], B, N, K),
+            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
+            device=a.device,
+        )
+        bmm_backward_db_pointer_parts[
+            (
+                config["PARTS"]
+                * B
+                * triton.cdiv(N, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            a,
+            db_sum_parts,
+            B,
+            N,
+            K,
+            M,
+            dy_i=dy.stride(0),
+            dy_m=dy.stride(1),
+            dy_n=dy.stride(2),
+            a_i=a.stride(0),
+            a_m=a.stride(1),
+            a_k=a.stride(2),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        bmm_backward_db_combine[(B * triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
+            db_sum_parts,
+            db,
+            B,
+            N,
+            K,
+            db.stride(0),
+            db.stride(1),
+            db.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         bmm_backward_db_tiles[

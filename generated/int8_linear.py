@@ -16,6 +16,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
+from tritongen.runtime import product_us as _product_us
 
 
 @cache
@@ -77,6 +78,23 @@ def _tiles(
         copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
         x = copy[..., : x.shape[-1]].copy_(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _copied_bytes(*operands: torch.Tensor) -> int:
+    """The size of those that a descriptor takes no tiles of as they lie, in either order."""
+    return sum(x.nbytes for x in operands if not (_is_aligned(x) or _is_aligned(x.mT)))
+
+
+def _turned_bytes(*operands: torch.Tensor) -> int:
+    """The size of those second factors that are copied by columns (`_tiles`)."""
+    return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
+
+
+def _are_wide(*operands: torch.Tensor) -> bool:
+    """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements."""
+    dims = [(n, s) for x in operands for n, s in zip(x.shape, x.stride())]
+    whole = all(s % 16 == 0 or s == 1 and n % 16 == 0 for n, s in dims if n > 1)
+    return whole and all(x.data_ptr() % 16 == 0 for x in operands)
 
 
 def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
@@ -189,76 +207,6 @@ def int8_linear_parts(
 
 
 @triton.jit
-def int8_linear_combine(
-    acc_parts_ptr,
-    sx_ptr,
-    sw_ptr,
-    y_ptr,
-    M,
-    N,
-    sx_m,
-    sw_n,
-    y_m,
-    y_n,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (n < N)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for part in range(PARTS):
-        acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-    acc = acc.to(tl.int64)
-    sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
-    sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
-    y = acc.to(tl.float32) * sx * sw
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
-def int8_linear_nest(
-    x_ptr,
-    w_ptr,
-    sx_ptr,
-    sw_ptr,
-    y_ptr,
-    total,
-    K,
-    N,
-    x_0,
-    x_1,
-    w_0,
-    w_1,
-    sx_0,
-    sw_0,
-    y_0,
-    y_1,
-    BLOCK: tl.constexpr,
-):
-    """One element a lane, BLOCK a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    m = i // N
-    n = i % N
-    acc = tl.full((BLOCK,), 0, tl.int64)
-    for k in range(K):
-        x = tl.load(x_ptr + m * x_0 + tl.cast(k, tl.int64) * x_1, mask=inside).to(tl.int64)
-        w = tl.load(w_ptr + n * w_0 + tl.cast(k, tl.int64) * w_1, mask=inside).to(tl.int64)
-        acc += x * w
-    sx = tl.load(sx_ptr + m * sx_0, mask=inside).to(tl.float32)
-    sw = tl.load(sw_ptr + n * sw_0, mask=inside).to(tl.float32)
-    y = acc.to(tl.float32) * sx * sw
-    tl.store(y_ptr + m * y_0 + n * y_1, y, mask=inside)
-
-
-@triton.jit
 def int8_linear_tiles(
     x_ptr,
     w_ptr,
@@ -306,7 +254,120 @@ def int8_linear_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
+@triton.jit
+def int8_linear_pointer_parts(
+    x_ptr,
+    w_ptr,
+    acc_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    x_m,
+    x_k,
+    w_n,
+    w_k,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
+        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
+        acc = tl.dot(x, w, acc, out_dtype=tl.int32)
+    inside = (m < M) & (n < N)
+    tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+
+
+@triton.jit
+def int8_linear_nest(
+    x_ptr,
+    w_ptr,
+    sx_ptr,
+    sw_ptr,
+    y_ptr,
+    total,
+    K,
+    N,
+    x_0,
+    x_1,
+    w_0,
+    w_1,
+    sx_0,
+    sw_0,
+    y_0,
+    y_1,
+    BLOCK: tl.constexpr,
+):
+    """One element a lane, BLOCK a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    m = i // N
+    n = i % N
+    acc = tl.full((BLOCK,), 0, tl.int64)
+    for k in range(K):
+        x = tl.load(x_ptr + m * x_0 + tl.cast(k, tl.int64) * x_1, mask=inside).to(tl.int64)
+        w = tl.load(w_ptr + n * w_0 + tl.cast(k, tl.int64) * w_1, mask=inside).to(tl.int64)
+        acc += x * w
+    sx = tl.load(sx_ptr + m * sx_0, mask=inside).to(tl.float32)
+    sw = tl.load(sw_ptr + n * sw_0, mask=inside).to(tl.float32)
+    y = acc.to(tl.float32) * sx * sw
+    tl.store(y_ptr + m * y_0 + n * y_1, y, mask=inside)
+
+
+@triton.jit
+def int8_linear_combine(
+    acc_parts_ptr,
+    sx_ptr,
+    sw_ptr,
+    y_ptr,
+    M,
+    N,
+    sx_m,
+    sw_n,
+    y_m,
+    y_n,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    for part in range(PARTS):
+        acc += tl.load(
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    acc = acc.to(tl.int64)
+    sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
+    sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
+    y = acc.to(tl.float32) * sx * sw
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+
+
 def choose_int8_linear(
+    batches: int,
     M: int,
     N: int,
     K: int,
@@ -314,24 +375,17 @@ def choose_int8_linear(
     tma: bool,
     itemsize: int,
     stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
+    found = []
     # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        terms < 131072
-        and tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-        )
-    ):
+    if terms < 131072 and tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -346,7 +400,7 @@ def choose_int8_linear(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -355,17 +409,41 @@ def choose_int8_linear(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if terms < 131072 and tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if terms < 131072 and tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -374,17 +452,11 @@ def choose_int8_linear(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if terms < 131072 and tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -393,16 +465,10 @@ def choose_int8_linear(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # few waves, with work behind the sums: two programs a multiprocessor take turns
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
-        and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
-    ):
-        return "twin", dict(
+    if terms < 131072 and tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -411,16 +477,10 @@ def choose_int8_linear(
             num_stages=3,
             PROGRAMS=2,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "twin", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if terms < 131072 and tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -429,16 +489,10 @@ def choose_int8_linear(
             num_stages=3 if stored_bytes <= 4 else 2,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if terms < 131072 and tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -447,21 +501,16 @@ def choose_int8_linear(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if terms < 131072 and tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -470,28 +519,43 @@ def choose_int8_linear(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if terms < 131072 and not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        terms < 131072
-        and not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if terms < 131072 and not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        terms < 131072
-        and not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if terms < 131072 and not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -499,9 +563,10 @@ def choose_int8_linear(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -509,19 +574,16 @@ def choose_int8_linear(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        terms < 131072
-        and not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if terms < 131072 and not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
     if terms < 131072:
-        return "small", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -529,6 +591,9 @@ def choose_int8_linear(
             num_warps=4,
             num_stages=3 if itemsize <= 4 else 2,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    if found:
+        return min(found)[1:]
     # more terms than the tensor cores' i32 holds the sum of: in i64, by loops
     return "nest", dict(BLOCK=256, num_warps=4)
 
@@ -537,22 +602,40 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
+    batches = 1
     terms = K
     total = M * N
     tma = _takes_tiles(x, w)
     itemsize = x.element_size()
+    copied_bytes = _copied_bytes(x, w.mT)
+    turned_bytes = _turned_bytes(w.mT)
+    wide = _are_wide(x, w.mT)
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_int8_linear(M, N, K, terms, tma, itemsize, stored_bytes, hip, sms)
-    if variant == "split":
+    variant, config = choose_int8_linear(
+        batches,
+        M,
+        N,
+        K,
+        terms,
+        tma,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
+    if variant in ("split", "split_small"):
         acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         int8_linear_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(N, config["BLOCK_N"]),
@@ -568,7 +651,14 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             X_TURNED=x_turned,
             W_TURNED=w_turned,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         int8_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             acc_parts,
@@ -620,6 +710,44 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
+        int8_linear_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(N, config["BLOCK_N"]),
+            )
+        ](
+            x,
+            w,
+            acc_parts,
+            M,
+            N,
+            K,
+            x_m=x.stride(0),
+            x_k=x.stride(1),
+            w_n=w.stride(0),
+            w_k=w.stride(1),
+            enable_fp_fusion=True,
+            **config,
+        )
+        int8_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            acc_parts,
+            sx,
+            sw,
+            y,
+            M,
+            N,
+            sx.stride(0),
+            sw.stride(0),
+            y.stride(0),
+            y.stride(1),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     elif variant in ("large", "medium", "slim", "thin", "small"):
         int8_linear_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -840,50 +968,6 @@ def int8_linear_backward_acc_parts(
 
 
 @triton.jit
-def int8_linear_backward_acc_combine(
-    acc_parts_ptr,
-    acc_ptr,
-    M,
-    N,
-    acc_m,
-    acc_n,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (n < N)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    for part in range(PARTS):
-        acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-    acc = acc.to(tl.int64)
-    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
-
-
-@triton.jit
-def int8_linear_backward_acc_nest(
-    x_ptr, w_ptr, acc_ptr, total, K, N, x_0, x_1, w_0, w_1, acc_0, acc_1, BLOCK: tl.constexpr
-):
-    """One element a lane, BLOCK a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    m = i // N
-    n = i % N
-    acc = tl.full((BLOCK,), 0, tl.int64)
-    for k in range(K):
-        x = tl.load(x_ptr + m * x_0 + tl.cast(k, tl.int64) * x_1, mask=inside).to(tl.int64)
-        w = tl.load(w_ptr + n * w_0 + tl.cast(k, tl.int64) * w_1, mask=inside).to(tl.int64)
-        acc += x * w
-    tl.store(acc_ptr + m * acc_0 + n * acc_1, acc, mask=inside)
-
-
-@triton.jit
 def int8_linear_backward_acc_tiles(
     x_ptr,
     w_ptr,
@@ -920,6 +1004,92 @@ def int8_linear_backward_acc_tiles(
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
         acc = tl.dot(x, w, acc, out_dtype=tl.int32)
     inside = (m < M) & (n < N)
+    acc = acc.to(tl.int64)
+    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+
+
+@triton.jit
+def int8_linear_backward_acc_pointer_parts(
+    x_ptr,
+    w_ptr,
+    acc_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    x_m,
+    x_k,
+    w_n,
+    w_k,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
+        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
+        acc = tl.dot(x, w, acc, out_dtype=tl.int32)
+    inside = (m < M) & (n < N)
+    tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+
+
+@triton.jit
+def int8_linear_backward_acc_nest(
+    x_ptr, w_ptr, acc_ptr, total, K, N, x_0, x_1, w_0, w_1, acc_0, acc_1, BLOCK: tl.constexpr
+):
+    """One element a lane, BLOCK a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    m = i // N
+    n = i % N
+    acc = tl.full((BLOCK,), 0, tl.int64)
+    for k in range(K):
+        x = tl.load(x_ptr + m * x_0 + tl.cast(k, tl.int64) * x_1, mask=inside).to(tl.int64)
+        w = tl.load(w_ptr + n * w_0 + tl.cast(k, tl.int64) * w_1, mask=inside).to(tl.int64)
+        acc += x * w
+    tl.store(acc_ptr + m * acc_0 + n * acc_1, acc, mask=inside)
+
+
+@triton.jit
+def int8_linear_backward_acc_combine(
+    acc_parts_ptr,
+    acc_ptr,
+    M,
+    N,
+    acc_m,
+    acc_n,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    for part in range(PARTS):
+        acc += tl.load(
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
     acc = acc.to(tl.int64)
     tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
 
@@ -1141,23 +1311,25 @@ def int8_linear_backward_dsw_finish(
 
 
 def choose_int8_linear_backward_acc(
-    M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    terms: int,
+    tma: bool,
+    itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
+    found = []
     # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        terms < 131072
-        and tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-        )
-    ):
+    if terms < 131072 and tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -1172,7 +1344,7 @@ def choose_int8_linear_backward_acc(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -1181,17 +1353,41 @@ def choose_int8_linear_backward_acc(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if terms < 131072 and tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if terms < 131072 and tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -1200,17 +1396,11 @@ def choose_int8_linear_backward_acc(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if terms < 131072 and tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -1219,16 +1409,10 @@ def choose_int8_linear_backward_acc(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if terms < 131072 and tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -1237,16 +1421,10 @@ def choose_int8_linear_backward_acc(
             num_stages=2,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if terms < 131072 and tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -1255,21 +1433,16 @@ def choose_int8_linear_backward_acc(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        terms < 131072
-        and tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if terms < 131072 and tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -1278,28 +1451,43 @@ def choose_int8_linear_backward_acc(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if terms < 131072 and not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        terms < 131072
-        and not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if terms < 131072 and not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        terms < 131072
-        and not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if terms < 131072 and not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -1307,9 +1495,10 @@ def choose_int8_linear_backward_acc(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -1317,19 +1506,16 @@ def choose_int8_linear_backward_acc(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        terms < 131072
-        and not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if terms < 131072 and not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
     if terms < 131072:
-        return "small", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -1337,6 +1523,9 @@ def choose_int8_linear_backward_acc(
             num_warps=4,
             num_stages=3 if itemsize <= 4 else 2,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    if found:
+        return min(found)[1:]
     # more terms than the tensor cores' i32 holds the sum of: in i64, by loops
     return "nest", dict(BLOCK=256, num_warps=4)
 
@@ -1345,21 +1534,40 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     """Computes acc by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
+    batches = 1
     terms = K
     total = M * N
     tma = _takes_tiles(x, w)
     itemsize = x.element_size()
+    copied_bytes = _copied_bytes(x, w.mT)
+    turned_bytes = _turned_bytes(w.mT)
+    wide = _are_wide(x, w.mT)
+    stored_bytes = acc.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_int8_linear_backward_acc(M, N, K, terms, tma, itemsize, hip, sms)
-    if variant == "split":
+    variant, config = choose_int8_linear_backward_acc(
+        batches,
+        M,
+        N,
+        K,
+        terms,
+        tma,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
+    if variant in ("split", "split_small"):
         acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         int8_linear_backward_acc_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(N, config["BLOCK_N"]),
@@ -1375,7 +1583,14 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
             X_TURNED=x_turned,
             W_TURNED=w_turned,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         int8_linear_backward_acc_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             acc_parts,
@@ -1419,6 +1634,40 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
+        int8_linear_backward_acc_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(N, config["BLOCK_N"]),
+            )
+        ](
+            x,
+            w,
+            acc_parts,
+            M,
+            N,
+            K,
+            x_m=x.stride(0),
+            x_k=x.stride(1),
+            w_n=w.stride(0),
+            w_k=w.stride(1),
+            enable_fp_fusion=True,
+            **config,
+        )
+        int8_linear_backward_acc_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            acc_parts,
+            acc,
+            M,
+            N,
+            acc.stride(0),
+            acc.stride(1),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     elif variant in ("large", "medium", "slim", "thin", "small"):
         int8_linear_backward_acc_tiles[

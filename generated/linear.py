@@ -18,6 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime import product_us as _product_us
 
 
 @cache
@@ -79,6 +80,23 @@ def _tiles(
         copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
         x = copy[..., : x.shape[-1]].copy_(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _copied_bytes(*operands: torch.Tensor) -> int:
+    """The size of those that a descriptor takes no tiles of as they lie, in either order."""
+    return sum(x.nbytes for x in operands if not (_is_aligned(x) or _is_aligned(x.mT)))
+
+
+def _turned_bytes(*operands: torch.Tensor) -> int:
+    """The size of those second factors that are copied by columns (`_tiles`)."""
+    return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
+
+
+def _are_wide(*operands: torch.Tensor) -> bool:
+    """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements."""
+    dims = [(n, s) for x in operands for n, s in zip(x.shape, x.stride())]
+    whole = all(s % 16 == 0 or s == 1 and n % 16 == 0 for n, s in dims if n > 1)
+    return whole and all(x.data_ptr() % 16 == 0 for x in operands)
 
 
 def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
@@ -472,37 +490,6 @@ def linear_parts(
 
 
 @triton.jit
-def linear_combine(
-    y_sum_parts_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (n < N)
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        y_sum += tl.load(
-            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    y = y_sum + b
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
 def linear_tiles(
     x_ptr,
     w_ptr,
@@ -548,7 +535,83 @@ def linear_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
+@triton.jit
+def linear_pointer_parts(
+    x_ptr,
+    w_ptr,
+    y_sum_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    x_m,
+    x_k,
+    w_n,
+    w_k,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
+        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
+        y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n < N)
+    tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+
+
+@triton.jit
+def linear_combine(
+    y_sum_parts_ptr,
+    b_ptr,
+    y_ptr,
+    M,
+    N,
+    b_n,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        y_sum += tl.load(
+            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    y = y_sum + b
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+
+
 def choose_linear(
+    batches: int,
     M: int,
     N: int,
     K: int,
@@ -556,21 +619,17 @@ def choose_linear(
     tf32x3: bool,
     itemsize: int,
     stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -578,7 +637,7 @@ def choose_linear(
             >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
@@ -587,24 +646,16 @@ def choose_linear(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and M * N * K >= 2**32
-        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -614,23 +665,18 @@ def choose_linear(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
             >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -639,19 +685,11 @@ def choose_linear(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -666,7 +704,7 @@ def choose_linear(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -675,16 +713,41 @@ def choose_linear(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -693,16 +756,11 @@ def choose_linear(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -711,17 +769,10 @@ def choose_linear(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize == 2
-        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -730,15 +781,10 @@ def choose_linear(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # few waves, with work behind the sums: two programs a multiprocessor take turns
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
-        and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
-    ):
-        return "twin", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -747,15 +793,10 @@ def choose_linear(
             num_stages=3,
             PROGRAMS=2,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "twin", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -764,15 +805,10 @@ def choose_linear(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -781,20 +817,16 @@ def choose_linear(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -803,26 +835,43 @@ def choose_linear(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -830,9 +879,10 @@ def choose_linear(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -840,17 +890,15 @@ def choose_linear(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -858,6 +906,8 @@ def choose_linear(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_linear(x, w, b, y) -> None:
@@ -868,14 +918,32 @@ def launch_linear(x, w, b, y) -> None:
     x = x.reshape(batch, K)
     y = y.view(batch, N)
     PRECISION = _f32_precision("matmul")
+    batches = 1
     M = batch
     tma = _takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    copied_bytes = _copied_bytes(x, w.mT)
+    turned_bytes = _turned_bytes(w.mT)
+    wide = _are_wide(x, w.mT)
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_linear(M, N, K, tma, tf32x3, itemsize, stored_bytes, hip, sms)
+    variant, config = choose_linear(
+        batches,
+        M,
+        N,
+        K,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
         w_tiles, w_turned = _tiles(w, config["BLOCK_N"], config["BLOCK_K"])
@@ -976,7 +1044,7 @@ def launch_linear(x, w, b, y) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         y_sum_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
@@ -987,7 +1055,7 @@ def launch_linear(x, w, b, y) -> None:
         linear_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(N, config["BLOCK_N"]),
@@ -1005,7 +1073,14 @@ def launch_linear(x, w, b, y) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             y_sum_parts,
@@ -1091,6 +1166,49 @@ def launch_linear(x, w, b, y) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        y_sum_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=w.device,
+        )
+        linear_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(N, config["BLOCK_N"]),
+            )
+        ](
+            x,
+            w,
+            y_sum_parts,
+            batch,
+            N,
+            K,
+            x_m=x.stride(0),
+            x_k=x.stride(1),
+            w_n=w.stride(0),
+            w_k=w.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            y_sum_parts,
+            b,
+            y,
+            batch,
+            N,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         linear_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -1523,33 +1641,6 @@ def linear_backward_dx_parts(
 
 
 @triton.jit
-def linear_backward_dx_combine(
-    dx_sum_parts_ptr,
-    dx_ptr,
-    M,
-    K,
-    dx_m,
-    dx_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (k2 < K)
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
-        )
-    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
-
-
-@triton.jit
 def linear_backward_dx_tiles(
     dy_ptr,
     w_ptr,
@@ -1592,6 +1683,81 @@ def linear_backward_dx_tiles(
         )
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (k2 < K)
+    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_dx_pointer_parts(
+    dy_ptr,
+    w_ptr,
+    dx_sum_parts_ptr,
+    M,
+    K,
+    N,
+    CHUNK,
+    dy_m,
+    dy_n,
+    w_n,
+    w_k2,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        )
+        w = tl.load(
+            w_ptr + n[:, None] * w_n + k2 * w_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (k2 < K)
+    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_dx_combine(
+    dx_sum_parts_ptr,
+    dx_ptr,
+    M,
+    K,
+    dx_m,
+    dx_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (k2 < K)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        dx_sum += tl.load(
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+        )
     tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
 
 
@@ -1914,33 +2080,6 @@ def linear_backward_dw_parts(
 
 
 @triton.jit
-def linear_backward_dw_combine(
-    dw_sum_parts_ptr,
-    dw_ptr,
-    N,
-    K,
-    dw_n,
-    dw_k,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (n < N) & (k < K)
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        dw_sum += tl.load(
-            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
-        )
-    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
-
-
-@triton.jit
 def linear_backward_dw_tiles(
     dy_ptr,
     x_ptr,
@@ -1983,6 +2122,81 @@ def linear_backward_dw_tiles(
         )
         dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (n < N) & (k < K)
+    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_dw_pointer_parts(
+    dy_ptr,
+    x_ptr,
+    dw_sum_parts_ptr,
+    N,
+    K,
+    K2,
+    CHUNK,
+    dy_k,
+    dy_n,
+    x_k,
+    x_k2,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
+        k2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + k2[None, :] * dy_k + n * dy_n, mask=(n < N) & (k2[None, :] < K2), other=0.0
+        )
+        x = tl.load(
+            x_ptr + k2[:, None] * x_k + k * x_k2, mask=(k < K) & (k2[:, None] < K2), other=0.0
+        )
+        dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (n < N) & (k < K)
+    tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dw_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_dw_combine(
+    dw_sum_parts_ptr,
+    dw_ptr,
+    N,
+    K,
+    dw_n,
+    dw_k,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (n < N) & (k < K)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        dw_sum += tl.load(
+            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+        )
     tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
 
 
@@ -2075,20 +2289,25 @@ def linear_backward_db_finish(
 
 
 def choose_linear_backward_dx(
-    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -2096,7 +2315,7 @@ def choose_linear_backward_dx(
             >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
@@ -2105,24 +2324,16 @@ def choose_linear_backward_dx(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and M * N * K >= 2**32
-        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -2132,23 +2343,18 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
             >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -2157,19 +2363,11 @@ def choose_linear_backward_dx(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -2184,7 +2382,7 @@ def choose_linear_backward_dx(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -2193,16 +2391,41 @@ def choose_linear_backward_dx(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -2211,16 +2434,11 @@ def choose_linear_backward_dx(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -2229,17 +2447,10 @@ def choose_linear_backward_dx(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize == 2
-        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2248,15 +2459,10 @@ def choose_linear_backward_dx(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -2265,15 +2471,10 @@ def choose_linear_backward_dx(
             num_stages=3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2282,20 +2483,16 @@ def choose_linear_backward_dx(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -2304,26 +2501,43 @@ def choose_linear_backward_dx(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2331,9 +2545,10 @@ def choose_linear_backward_dx(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -2341,17 +2556,15 @@ def choose_linear_backward_dx(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -2359,6 +2572,8 @@ def choose_linear_backward_dx(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_linear_backward_dx(x, w, dy, dx) -> None:
@@ -2369,13 +2584,32 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     dy = dy.reshape(batch, N)
     dx = dx.view(batch, K)
     PRECISION = _f32_precision("matmul")
+    batches = 1
     M = batch
     tma = _takes_tiles(dy, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = w.element_size()
+    copied_bytes = _copied_bytes(dy, w)
+    turned_bytes = _turned_bytes(w)
+    wide = _are_wide(dy, w)
+    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    variant, config = choose_linear_backward_dx(M, K, N, tma, tf32x3, itemsize, hip, sms)
+    variant, config = choose_linear_backward_dx(
+        batches,
+        M,
+        K,
+        N,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
@@ -2470,7 +2704,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         dx_sum_parts = torch.empty(
             (config["PARTS"], M, K),
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
@@ -2481,7 +2715,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         linear_backward_dx_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(K, config["BLOCK_N"]),
@@ -2499,7 +2733,14 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         linear_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
             dx_sum_parts,
@@ -2580,6 +2821,47 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
+    elif variant == "split_pointers":
+        dx_sum_parts = torch.empty(
+            (config["PARTS"], M, K),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        linear_backward_dx_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            w,
+            dx_sum_parts,
+            batch,
+            K,
+            N,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            w_n=w.stride(0),
+            w_k2=w.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
+            dx_sum_parts,
+            dx,
+            batch,
+            K,
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
     else:
         linear_backward_dx_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
@@ -2604,20 +2886,25 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
 
 
 def choose_linear_backward_dw(
-    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -2625,7 +2912,7 @@ def choose_linear_backward_dw(
             >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
@@ -2634,24 +2921,16 @@ def choose_linear_backward_dw(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and M * N * K >= 2**32
-        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -2661,23 +2940,18 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
             >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -2686,19 +2960,11 @@ def choose_linear_backward_dw(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -2713,7 +2979,7 @@ def choose_linear_backward_dw(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -2722,16 +2988,41 @@ def choose_linear_backward_dw(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -2740,16 +3031,11 @@ def choose_linear_backward_dw(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -2758,17 +3044,10 @@ def choose_linear_backward_dw(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize == 2
-        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2777,15 +3056,10 @@ def choose_linear_backward_dw(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -2794,15 +3068,10 @@ def choose_linear_backward_dw(
             num_stages=3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2811,20 +3080,16 @@ def choose_linear_backward_dw(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -2833,26 +3098,43 @@ def choose_linear_backward_dw(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2860,9 +3142,10 @@ def choose_linear_backward_dw(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -2870,17 +3153,15 @@ def choose_linear_backward_dw(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -2888,6 +3169,8 @@ def choose_linear_backward_dw(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_linear_backward_dw(x, w, dy, dw) -> None:
@@ -2898,13 +3181,32 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     dy = dy.reshape(batch, N)
     x = x.reshape(batch, K)
     PRECISION = _f32_precision("matmul")
+    batches = 1
     M = N
     tma = _takes_tiles(dy, x)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    copied_bytes = _copied_bytes(dy.mT, x)
+    turned_bytes = _turned_bytes(x)
+    wide = _are_wide(dy.mT, x)
+    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    variant, config = choose_linear_backward_dw(M, K, batch, tma, tf32x3, itemsize, hip, sms)
+    variant, config = choose_linear_backward_dw(
+        batches,
+        M,
+        K,
+        batch,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         x_tiles, x_turned = _tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
@@ -2999,7 +3301,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         dw_sum_parts = torch.empty(
             (config["PARTS"], N, K),
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
@@ -3010,7 +3312,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         linear_backward_dw_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(N, config["BLOCK_M"])
                     * triton.cdiv(K, config["BLOCK_N"]),
@@ -3028,7 +3330,14 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         linear_backward_dw_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
             dw_sum_parts,
@@ -3108,6 +3417,47 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        dw_sum_parts = torch.empty(
+            (config["PARTS"], N, K),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        linear_backward_dw_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(N, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            x,
+            dw_sum_parts,
+            N,
+            K,
+            batch,
+            dy_k=dy.stride(0),
+            dy_n=dy.stride(1),
+            x_k=x.stride(0),
+            x_k2=x.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_backward_dw_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
+            dw_sum_parts,
+            dw,
+            N,
+            K,
+            dw.stride(0),
+            dw.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         linear_backward_dw_tiles[

@@ -19,6 +19,7 @@ from triton.language.extra import libdevice
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime import product_us as _product_us
 
 
 @cache
@@ -80,6 +81,23 @@ def _tiles(
         copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
         x = copy[..., : x.shape[-1]].copy_(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _copied_bytes(*operands: torch.Tensor) -> int:
+    """The size of those that a descriptor takes no tiles of as they lie, in either order."""
+    return sum(x.nbytes for x in operands if not (_is_aligned(x) or _is_aligned(x.mT)))
+
+
+def _turned_bytes(*operands: torch.Tensor) -> int:
+    """The size of those second factors that are copied by columns (`_tiles`)."""
+    return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
+
+
+def _are_wide(*operands: torch.Tensor) -> bool:
+    """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements."""
+    dims = [(n, s) for x in operands for n, s in zip(x.shape, x.stride())]
+    whole = all(s % 16 == 0 or s == 1 and n % 16 == 0 for n, s in dims if n > 1)
+    return whole and all(x.data_ptr() % 16 == 0 for x in operands)
 
 
 def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
@@ -617,38 +635,6 @@ def linear_gelu_parts(
 
 
 @triton.jit
-def linear_gelu_combine(
-    acc_parts_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (n < N)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    y = _times_ndtr(acc + b, HALF)
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
 def linear_gelu_tiles(
     x_ptr,
     w_ptr,
@@ -695,7 +681,84 @@ def linear_gelu_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
+@triton.jit
+def linear_gelu_pointer_parts(
+    x_ptr,
+    w_ptr,
+    acc_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    x_m,
+    x_k,
+    w_n,
+    w_k,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
+        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
+        acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n < N)
+    tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+
+
+@triton.jit
+def linear_gelu_combine(
+    acc_parts_ptr,
+    b_ptr,
+    y_ptr,
+    M,
+    N,
+    b_n,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        acc += tl.load(
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    y = _times_ndtr(acc + b, HALF)
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+
+
 def choose_linear_gelu(
+    batches: int,
     M: int,
     N: int,
     K: int,
@@ -703,21 +766,17 @@ def choose_linear_gelu(
     tf32x3: bool,
     itemsize: int,
     stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -725,7 +784,7 @@ def choose_linear_gelu(
             >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
@@ -734,24 +793,16 @@ def choose_linear_gelu(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and M * N * K >= 2**32
-        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -761,23 +812,18 @@ def choose_linear_gelu(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
             >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -786,19 +832,11 @@ def choose_linear_gelu(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -813,7 +851,7 @@ def choose_linear_gelu(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -822,16 +860,41 @@ def choose_linear_gelu(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -840,16 +903,11 @@ def choose_linear_gelu(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -858,16 +916,10 @@ def choose_linear_gelu(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize == 2
-        and triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
-        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -876,19 +928,10 @@ def choose_linear_gelu(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # few waves, with work behind the sums: two programs a multiprocessor take turns
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and (
-            triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
-            or triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) <= 3
-            and K <= 3072
-        )
-        and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
-    ):
-        return "twin", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -897,15 +940,10 @@ def choose_linear_gelu(
             num_stages=3,
             PROGRAMS=2,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "twin", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -914,15 +952,10 @@ def choose_linear_gelu(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -931,20 +964,16 @@ def choose_linear_gelu(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -953,26 +982,43 @@ def choose_linear_gelu(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -980,9 +1026,10 @@ def choose_linear_gelu(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -990,17 +1037,15 @@ def choose_linear_gelu(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -1008,6 +1053,8 @@ def choose_linear_gelu(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_linear_gelu(x, w, b, y) -> None:
@@ -1015,13 +1062,31 @@ def launch_linear_gelu(x, w, b, y) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = _f32_precision("matmul")
+    batches = 1
     tma = _takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    copied_bytes = _copied_bytes(x, w.mT)
+    turned_bytes = _turned_bytes(w.mT)
+    wide = _are_wide(x, w.mT)
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_linear_gelu(M, N, K, tma, tf32x3, itemsize, stored_bytes, hip, sms)
+    variant, config = choose_linear_gelu(
+        batches,
+        M,
+        N,
+        K,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
         w_tiles, w_turned = _tiles(w, config["BLOCK_N"], config["BLOCK_K"])
@@ -1125,7 +1190,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         acc_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
@@ -1136,7 +1201,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         linear_gelu_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(N, config["BLOCK_N"]),
@@ -1154,7 +1219,14 @@ def launch_linear_gelu(x, w, b, y) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         linear_gelu_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             acc_parts,
@@ -1243,6 +1315,50 @@ def launch_linear_gelu(x, w, b, y) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        acc_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=w.device,
+        )
+        linear_gelu_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(N, config["BLOCK_N"]),
+            )
+        ](
+            x,
+            w,
+            acc_parts,
+            M,
+            N,
+            K,
+            x_m=x.stride(0),
+            x_k=x.stride(1),
+            w_n=w.stride(0),
+            w_k=w.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_gelu_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            acc_parts,
+            b,
+            y,
+            M,
+            N,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         linear_gelu_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -1734,42 +1850,6 @@ def linear_gelu_forward_parts(
 
 
 @triton.jit
-def linear_gelu_forward_combine(
-    acc_parts_ptr,
-    acc_kept_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (n < N)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        acc += tl.load(
-            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-    tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    y = _times_ndtr(acc + b, HALF)
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
 def linear_gelu_forward_tiles(
     x_ptr,
     w_ptr,
@@ -1820,7 +1900,88 @@ def linear_gelu_forward_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
+@triton.jit
+def linear_gelu_forward_pointer_parts(
+    x_ptr,
+    w_ptr,
+    acc_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    x_m,
+    x_k,
+    w_n,
+    w_k,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
+        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
+        acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n < N)
+    tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+
+
+@triton.jit
+def linear_gelu_forward_combine(
+    acc_parts_ptr,
+    acc_kept_ptr,
+    b_ptr,
+    y_ptr,
+    M,
+    N,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        acc += tl.load(
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    y = _times_ndtr(acc + b, HALF)
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+
+
 def choose_linear_gelu_forward(
+    batches: int,
     M: int,
     N: int,
     K: int,
@@ -1828,21 +1989,17 @@ def choose_linear_gelu_forward(
     tf32x3: bool,
     itemsize: int,
     stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -1850,7 +2007,7 @@ def choose_linear_gelu_forward(
             >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
@@ -1859,24 +2016,16 @@ def choose_linear_gelu_forward(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and M * N * K >= 2**32
-        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -1886,23 +2035,18 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
             >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -1911,19 +2055,11 @@ def choose_linear_gelu_forward(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -1938,7 +2074,7 @@ def choose_linear_gelu_forward(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -1947,16 +2083,41 @@ def choose_linear_gelu_forward(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -1965,16 +2126,11 @@ def choose_linear_gelu_forward(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -1983,16 +2139,10 @@ def choose_linear_gelu_forward(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize == 2
-        and triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
-        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2001,19 +2151,10 @@ def choose_linear_gelu_forward(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # few waves, with work behind the sums: two programs a multiprocessor take turns
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and (
-            triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
-            or triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) <= 3
-            and K <= 3072
-        )
-        and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
-    ):
-        return "twin", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2022,15 +2163,10 @@ def choose_linear_gelu_forward(
             num_stages=3,
             PROGRAMS=2,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "twin", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -2039,15 +2175,10 @@ def choose_linear_gelu_forward(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2056,20 +2187,16 @@ def choose_linear_gelu_forward(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -2078,26 +2205,43 @@ def choose_linear_gelu_forward(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2105,9 +2249,10 @@ def choose_linear_gelu_forward(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -2115,17 +2260,15 @@ def choose_linear_gelu_forward(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -2133,6 +2276,8 @@ def choose_linear_gelu_forward(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
@@ -2140,14 +2285,30 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = _f32_precision("matmul")
+    batches = 1
     tma = _takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    copied_bytes = _copied_bytes(x, w.mT)
+    turned_bytes = _turned_bytes(w.mT)
+    wide = _are_wide(x, w.mT)
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_linear_gelu_forward(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, hip, sms
+        batches,
+        M,
+        N,
+        K,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
@@ -2267,7 +2428,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         acc_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
@@ -2278,7 +2439,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         linear_gelu_forward_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(N, config["BLOCK_N"]),
@@ -2296,7 +2457,14 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         linear_gelu_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             acc_parts,
@@ -2398,6 +2566,53 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        acc_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=w.device,
+        )
+        linear_gelu_forward_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(N, config["BLOCK_N"]),
+            )
+        ](
+            x,
+            w,
+            acc_parts,
+            M,
+            N,
+            K,
+            x_m=x.stride(0),
+            x_k=x.stride(1),
+            w_n=w.stride(0),
+            w_k=w.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_gelu_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            acc_parts,
+            acc_kept,
+            b,
+            y,
+            M,
+            N,
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         linear_gelu_forward_tiles[

@@ -17,6 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime import product_us as _product_us
 
 
 @cache
@@ -78,6 +79,23 @@ def _tiles(
         copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
         x = copy[..., : x.shape[-1]].copy_(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _copied_bytes(*operands: torch.Tensor) -> int:
+    """The size of those that a descriptor takes no tiles of as they lie, in either order."""
+    return sum(x.nbytes for x in operands if not (_is_aligned(x) or _is_aligned(x.mT)))
+
+
+def _turned_bytes(*operands: torch.Tensor) -> int:
+    """The size of those second factors that are copied by columns (`_tiles`)."""
+    return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
+
+
+def _are_wide(*operands: torch.Tensor) -> bool:
+    """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements."""
+    dims = [(n, s) for x in operands for n, s in zip(x.shape, x.stride())]
+    whole = all(s % 16 == 0 or s == 1 and n % 16 == 0 for n, s in dims if n > 1)
+    return whole and all(x.data_ptr() % 16 == 0 for x in operands)
 
 
 def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
@@ -451,33 +469,6 @@ def matmul_parts(
 
 
 @triton.jit
-def matmul_combine(
-    y_sum_parts_ptr,
-    y_ptr,
-    M,
-    N,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (n < N)
-    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        y_sum += tl.load(
-            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-    tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
-
-
-@triton.jit
 def matmul_tiles(
     a_ptr,
     b_ptr,
@@ -519,21 +510,97 @@ def matmul_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
 
+@triton.jit
+def matmul_pointer_parts(
+    a_ptr,
+    b_ptr,
+    y_sum_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    a_m,
+    a_k,
+    b_k,
+    b_n,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        a = tl.load(a_ptr + m * a_m + k[None, :] * a_k, mask=(m < M) & (k[None, :] < K), other=0.0)
+        b = tl.load(b_ptr + k[:, None] * b_k + n * b_n, mask=(n < N) & (k[:, None] < K), other=0.0)
+        y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n < N)
+    tl.store(y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, y_sum, mask=inside)
+
+
+@triton.jit
+def matmul_combine(
+    y_sum_parts_ptr,
+    y_ptr,
+    M,
+    N,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        y_sum += tl.load(
+            y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
+
+
 def choose_matmul(
-    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -541,7 +608,7 @@ def choose_matmul(
             >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
@@ -550,24 +617,16 @@ def choose_matmul(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and M * N * K >= 2**32
-        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -577,23 +636,18 @@ def choose_matmul(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
             >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -602,19 +656,11 @@ def choose_matmul(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -629,7 +675,7 @@ def choose_matmul(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -638,16 +684,41 @@ def choose_matmul(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -656,16 +727,11 @@ def choose_matmul(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -674,17 +740,10 @@ def choose_matmul(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize == 2
-        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -693,15 +752,10 @@ def choose_matmul(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -710,15 +764,10 @@ def choose_matmul(
             num_stages=3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -727,20 +776,16 @@ def choose_matmul(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -749,26 +794,43 @@ def choose_matmul(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -776,9 +838,10 @@ def choose_matmul(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -786,17 +849,15 @@ def choose_matmul(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -804,6 +865,8 @@ def choose_matmul(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_matmul(a, b, y) -> None:
@@ -811,12 +874,31 @@ def launch_matmul(a, b, y) -> None:
     M, K = a.shape
     N = b.shape[1]
     PRECISION = _f32_precision("matmul")
+    batches = 1
     tma = _takes_tiles(a, b)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
+    copied_bytes = _copied_bytes(a, b)
+    turned_bytes = _turned_bytes(b)
+    wide = _are_wide(a, b)
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
-    variant, config = choose_matmul(M, N, K, tma, tf32x3, itemsize, hip, sms)
+    variant, config = choose_matmul(
+        batches,
+        M,
+        N,
+        K,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
         b_tiles, b_turned = _tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
@@ -911,7 +993,7 @@ def launch_matmul(a, b, y) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         y_sum_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32,
@@ -922,7 +1004,7 @@ def launch_matmul(a, b, y) -> None:
         matmul_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(N, config["BLOCK_N"]),
@@ -940,7 +1022,14 @@ def launch_matmul(a, b, y) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         matmul_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             y_sum_parts,
@@ -1020,6 +1109,47 @@ def launch_matmul(a, b, y) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        y_sum_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32,
+            device=a.device,
+        )
+        matmul_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(N, config["BLOCK_N"]),
+            )
+        ](
+            a,
+            b,
+            y_sum_parts,
+            M,
+            N,
+            K,
+            a_m=a.stride(0),
+            a_k=a.stride(1),
+            b_k=b.stride(0),
+            b_n=b.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        matmul_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            y_sum_parts,
+            y,
+            M,
+            N,
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         matmul_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -1433,33 +1563,6 @@ def matmul_backward_da_parts(
 
 
 @triton.jit
-def matmul_backward_da_combine(
-    da_sum_parts_ptr,
-    da_ptr,
-    M,
-    K,
-    da_m,
-    da_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (k2 < K)
-    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        da_sum += tl.load(
-            da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
-        )
-    tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
-
-
-@triton.jit
 def matmul_backward_da_tiles(
     dy_ptr,
     b_ptr,
@@ -1502,6 +1605,81 @@ def matmul_backward_da_tiles(
         )
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (k2 < K)
+    tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
+
+
+@triton.jit
+def matmul_backward_da_pointer_parts(
+    dy_ptr,
+    b_ptr,
+    da_sum_parts_ptr,
+    M,
+    K,
+    N,
+    CHUNK,
+    dy_m,
+    dy_n,
+    b_k2,
+    b_n,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        )
+        b = tl.load(
+            b_ptr + k2 * b_k2 + n[:, None] * b_n, mask=(k2 < K) & (n[:, None] < N), other=0.0
+        )
+        da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (k2 < K)
+    tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, da_sum, mask=inside)
+
+
+@triton.jit
+def matmul_backward_da_combine(
+    da_sum_parts_ptr,
+    da_ptr,
+    M,
+    K,
+    da_m,
+    da_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (k2 < K)
+    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        da_sum += tl.load(
+            da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+        )
     tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
 
 
@@ -1804,33 +1982,6 @@ def matmul_backward_db_parts(
 
 
 @triton.jit
-def matmul_backward_db_combine(
-    db_sum_parts_ptr,
-    db_ptr,
-    N,
-    K,
-    db_k,
-    db_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (n < N) & (k < K)
-    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        db_sum += tl.load(
-            db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
-        )
-    tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
-
-
-@triton.jit
 def matmul_backward_db_tiles(
     dy_ptr,
     a_ptr,
@@ -1874,21 +2025,99 @@ def matmul_backward_db_tiles(
     tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
 
 
+@triton.jit
+def matmul_backward_db_pointer_parts(
+    dy_ptr,
+    a_ptr,
+    db_sum_parts_ptr,
+    N,
+    K,
+    M,
+    CHUNK,
+    dy_m,
+    dy_n,
+    a_m,
+    a_k,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
+        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        )
+        a = tl.load(a_ptr + m[:, None] * a_m + k * a_k, mask=(k < K) & (m[:, None] < M), other=0.0)
+        db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (n < N) & (k < K)
+    tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, db_sum, mask=inside)
+
+
+@triton.jit
+def matmul_backward_db_combine(
+    db_sum_parts_ptr,
+    db_ptr,
+    N,
+    K,
+    db_k,
+    db_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (n < N) & (k < K)
+    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        db_sum += tl.load(
+            db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+        )
+    tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
+
+
 def choose_matmul_backward_da(
-    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -1896,7 +2125,7 @@ def choose_matmul_backward_da(
             >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
@@ -1905,24 +2134,16 @@ def choose_matmul_backward_da(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and M * N * K >= 2**32
-        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -1932,23 +2153,18 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
             >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -1957,19 +2173,11 @@ def choose_matmul_backward_da(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -1984,7 +2192,7 @@ def choose_matmul_backward_da(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -1993,16 +2201,41 @@ def choose_matmul_backward_da(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -2011,16 +2244,11 @@ def choose_matmul_backward_da(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -2029,17 +2257,10 @@ def choose_matmul_backward_da(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize == 2
-        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2048,15 +2269,10 @@ def choose_matmul_backward_da(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -2065,15 +2281,10 @@ def choose_matmul_backward_da(
             num_stages=3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2082,20 +2293,16 @@ def choose_matmul_backward_da(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -2104,26 +2311,43 @@ def choose_matmul_backward_da(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2131,9 +2355,10 @@ def choose_matmul_backward_da(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -2141,17 +2366,15 @@ def choose_matmul_backward_da(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -2159,6 +2382,8 @@ def choose_matmul_backward_da(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_matmul_backward_da(a, b, dy, da) -> None:
@@ -2166,12 +2391,31 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
     M, K = a.shape
     N = b.shape[1]
     PRECISION = _f32_precision("matmul")
+    batches = 1
     tma = _takes_tiles(dy, b)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = b.element_size()
+    copied_bytes = _copied_bytes(dy, b.mT)
+    turned_bytes = _turned_bytes(b.mT)
+    wide = _are_wide(dy, b.mT)
+    stored_bytes = da.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(b.device)
-    variant, config = choose_matmul_backward_da(M, K, N, tma, tf32x3, itemsize, hip, sms)
+    variant, config = choose_matmul_backward_da(
+        batches,
+        M,
+        K,
+        N,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         b_tiles, b_turned = _tiles(b, config["BLOCK_N"], config["BLOCK_K"])
@@ -2266,7 +2510,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         da_sum_parts = torch.empty(
             (config["PARTS"], M, K),
             dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
@@ -2277,7 +2521,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         matmul_backward_da_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(K, config["BLOCK_N"]),
@@ -2295,7 +2539,14 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         matmul_backward_da_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
             da_sum_parts,
@@ -2376,6 +2627,47 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
+    elif variant == "split_pointers":
+        da_sum_parts = torch.empty(
+            (config["PARTS"], M, K),
+            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
+            device=b.device,
+        )
+        matmul_backward_da_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            b,
+            da_sum_parts,
+            M,
+            K,
+            N,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            b_k2=b.stride(0),
+            b_n=b.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        matmul_backward_da_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
+            da_sum_parts,
+            da,
+            M,
+            K,
+            da.stride(0),
+            da.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
     else:
         matmul_backward_da_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
@@ -2400,20 +2692,25 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
 
 
 def choose_matmul_backward_db(
-    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and 16 < M
-        and M <= 768
-        and M < N
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if M > 64
@@ -2421,7 +2718,7 @@ def choose_matmul_backward_db(
             >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
-        return "left_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
             BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
@@ -2430,24 +2727,16 @@ def choose_matmul_backward_db(
             num_stages=3,
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
+        found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
     # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and K >= 1024
-        and M > 768
-        and N > 768
-        and M * N * K >= 2**32
-        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
             if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
             <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
             else 128
         )
-        return "prepared", dict(
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=BLOCK_N,
             BLOCK_K=32,
@@ -2457,23 +2746,18 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
             TERMS=256,
         )
+        found.append(
+            (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
+        )
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
-    if (
-        tma
-        and tf32x3
-        and itemsize == 4
-        and M * N * K >= 2**28
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
-    ):
+    if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
             if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
             >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
-        return "right_ahead", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=64,
             BLOCK_K=32,
@@ -2482,19 +2766,11 @@ def choose_matmul_backward_db(
             num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        found.append(
+            (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    ):
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -2509,7 +2785,7 @@ def choose_matmul_backward_db(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -2518,16 +2794,41 @@ def choose_matmul_backward_db(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
@@ -2536,16 +2837,11 @@ def choose_matmul_backward_db(
             num_stages=6 if BLOCK_N == 64 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -2554,17 +2850,10 @@ def choose_matmul_backward_db(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
     # large, and tiles of 3 strips of 64 rows fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize == 2
-        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "strips", dict(
+    if tma and itemsize == 2:
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2573,15 +2862,10 @@ def choose_matmul_backward_db(
             num_stages=4,
             PROGRAMS=1,
         )
+        found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=256,
             BLOCK_K=128 // itemsize,
@@ -2590,15 +2874,10 @@ def choose_matmul_backward_db(
             num_stages=3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2607,20 +2886,16 @@ def choose_matmul_backward_db(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             else 64
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -2629,26 +2904,43 @@ def choose_matmul_backward_db(
             num_stages=4 if BLOCK_N == 128 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -2656,9 +2948,10 @@ def choose_matmul_backward_db(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -2666,17 +2959,15 @@ def choose_matmul_backward_db(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
         BLOCK_K=32,
@@ -2684,6 +2975,8 @@ def choose_matmul_backward_db(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 1, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_matmul_backward_db(a, b, dy, db) -> None:
@@ -2691,12 +2984,31 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     M, K = a.shape
     N = b.shape[1]
     PRECISION = _f32_precision("matmul")
+    batches = 1
     tma = _takes_tiles(dy, a)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
+    copied_bytes = _copied_bytes(dy.mT, a)
+    turned_bytes = _turned_bytes(a)
+    wide = _are_wide(dy.mT, a)
+    stored_bytes = db.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
-    variant, config = choose_matmul_backward_db(N, K, M, tma, tf32x3, itemsize, hip, sms)
+    variant, config = choose_matmul_backward_db(
+        batches,
+        N,
+        K,
+        M,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         a_tiles, a_turned = _tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
@@ -2785,7 +3097,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    elif variant == "split":
+    elif variant in ("split", "split_small"):
         db_sum_parts = torch.empty(
             (config["PARTS"], N, K),
             dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
@@ -2796,7 +3108,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
         matmul_backward_db_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(N, config["BLOCK_M"])
                     * triton.cdiv(K, config["BLOCK_N"]),
@@ -2814,7 +3126,14 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         matmul_backward_db_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
             db_sum_parts,
@@ -2890,6 +3209,47 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        db_sum_parts = torch.empty(
+            (config["PARTS"], N, K),
+            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
+            device=a.device,
+        )
+        matmul_backward_db_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(N, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            a,
+            db_sum_parts,
+            N,
+            K,
+            M,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            a_m=a.stride(0),
+            a_k=a.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        matmul_backward_db_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
+            db_sum_parts,
+            db,
+            N,
+            K,
+            db.stride(0),
+            db.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         matmul_backward_db_tiles[

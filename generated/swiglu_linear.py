@@ -20,6 +20,7 @@ from triton.language.extra import libdevice
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime import product_us as _product_us
 
 
 @cache
@@ -81,6 +82,23 @@ def _tiles(
         copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
         x = copy[..., : x.shape[-1]].copy_(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _copied_bytes(*operands: torch.Tensor) -> int:
+    """The size of those that a descriptor takes no tiles of as they lie, in either order."""
+    return sum(x.nbytes for x in operands if not (_is_aligned(x) or _is_aligned(x.mT)))
+
+
+def _turned_bytes(*operands: torch.Tensor) -> int:
+    """The size of those second factors that are copied by columns (`_tiles`)."""
+    return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
+
+
+def _are_wide(*operands: torch.Tensor) -> bool:
+    """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements."""
+    dims = [(n, s) for x in operands for n, s in zip(x.shape, x.stride())]
+    whole = all(s % 16 == 0 or s == 1 and n % 16 == 0 for n, s in dims if n > 1)
+    return whole and all(x.data_ptr() % 16 == 0 for x in operands)
 
 
 def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
@@ -253,40 +271,6 @@ def swiglu_linear_parts(
 
 
 @triton.jit
-def swiglu_linear_combine(
-    gate_parts_ptr,
-    up_parts_ptr,
-    y_ptr,
-    M,
-    N,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (n < N)
-    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        gate += tl.load(
-            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-        up += tl.load(
-            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-    y = gate * _sigmoid(gate, HALF) * up
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
 def swiglu_linear_tiles(
     x_ptr,
     wg_ptr,
@@ -340,23 +324,116 @@ def swiglu_linear_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
-def choose_swiglu_linear(
-    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
-) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+@triton.jit
+def swiglu_linear_pointer_parts(
+    x_ptr,
+    wg_ptr,
+    wu_ptr,
+    gate_parts_ptr,
+    up_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    x_m,
+    x_k,
+    wg_n,
+    wg_k,
+    wu_n,
+    wu_k,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
+        wg = tl.load(
+            wg_ptr + n * wg_n + k[:, None] * wg_k, mask=(n < N) & (k[:, None] < K), other=0.0
         )
-    ):
+        wu = tl.load(
+            wu_ptr + n * wu_n + k[:, None] * wu_k, mask=(n < N) & (k[:, None] < K), other=0.0
+        )
+        gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
+        up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n < N)
+    tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
+    tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_combine(
+    gate_parts_ptr,
+    up_parts_ptr,
+    y_ptr,
+    M,
+    N,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        gate += tl.load(
+            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+        up += tl.load(
+            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    y = gate * _sigmoid(gate, HALF) * up
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+
+
+def choose_swiglu_linear(
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -371,7 +448,7 @@ def choose_swiglu_linear(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -380,16 +457,41 @@ def choose_swiglu_linear(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize,
@@ -398,16 +500,11 @@ def choose_swiglu_linear(
             num_stages=6 if BLOCK_N == 32 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -416,15 +513,10 @@ def choose_swiglu_linear(
             num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "stream", config))
     # few waves, with work behind the sums: two programs a multiprocessor take turns
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms) == 1
-        and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 7 * sms
-    ):
-        return "twin", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=64,
             BLOCK_K=128 // itemsize,
@@ -433,15 +525,10 @@ def choose_swiglu_linear(
             num_stages=3,
             PROGRAMS=2,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "twin", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -450,15 +537,10 @@ def choose_swiglu_linear(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=64,
             BLOCK_K=128 // itemsize,
@@ -467,20 +549,16 @@ def choose_swiglu_linear(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             64
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 32), sms)
             else 32
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -489,26 +567,43 @@ def choose_swiglu_linear(
             num_stages=4 if BLOCK_N == 64 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 2, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 64
-        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 2, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 32
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=64,
             BLOCK_K=128 // itemsize,
@@ -516,9 +611,10 @@ def choose_swiglu_linear(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 2, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 32,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -526,17 +622,15 @@ def choose_swiglu_linear(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 2, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 2, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=32,
         BLOCK_K=32,
@@ -544,6 +638,8 @@ def choose_swiglu_linear(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 2, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_swiglu_linear(x, wg, wu, y) -> None:
@@ -551,14 +647,33 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = _f32_precision("matmul")
+    batches = 1
     tma = _takes_tiles(x, wg, wu)
+    tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    copied_bytes = _copied_bytes(x, wg.mT, wu.mT)
+    turned_bytes = _turned_bytes(wg.mT, wu.mT)
+    wide = _are_wide(x, wg.mT, wu.mT)
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(wg.device)
-    variant, config = choose_swiglu_linear(M, N, K, tma, itemsize, stored_bytes, hip, sms)
+    variant, config = choose_swiglu_linear(
+        batches,
+        M,
+        N,
+        K,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
-    if variant == "split":
+    if variant in ("split", "split_small"):
         gate_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=(
@@ -579,7 +694,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         swiglu_linear_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(N, config["BLOCK_N"]),
@@ -600,7 +715,14 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         swiglu_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             gate_parts,
@@ -653,6 +775,62 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        gate_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
+            ),
+            device=wg.device,
+        )
+        up_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
+            ),
+            device=wg.device,
+        )
+        swiglu_linear_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(N, config["BLOCK_N"]),
+            )
+        ](
+            x,
+            wg,
+            wu,
+            gate_parts,
+            up_parts,
+            M,
+            N,
+            K,
+            x_m=x.stride(0),
+            x_k=x.stride(1),
+            wg_n=wg.stride(0),
+            wg_k=wg.stride(1),
+            wu_n=wu.stride(0),
+            wu_k=wu.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        swiglu_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            gate_parts,
+            up_parts,
+            y,
+            M,
+            N,
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         swiglu_linear_tiles[
@@ -911,48 +1089,6 @@ def swiglu_linear_forward_parts(
 
 
 @triton.jit
-def swiglu_linear_forward_combine(
-    gate_parts_ptr,
-    up_parts_ptr,
-    gate_kept_ptr,
-    up_kept_ptr,
-    y_ptr,
-    M,
-    N,
-    gate_kept_m,
-    gate_kept_n,
-    up_kept_m,
-    up_kept_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
-    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (n < N)
-    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for part in range(PARTS):
-        gate += tl.load(
-            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-        up += tl.load(
-            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
-        )
-    tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
-    tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
-    y = gate * _sigmoid(gate, HALF) * up
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
-
-
-@triton.jit
 def swiglu_linear_forward_tiles(
     x_ptr,
     wg_ptr,
@@ -1014,23 +1150,124 @@ def swiglu_linear_forward_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
-def choose_swiglu_linear_forward(
-    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
-) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
-    if (
-        tma
-        and itemsize <= 4
-        and (
-            K >= 4096
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
-            or itemsize == 4
-            and K >= 1024
-            and K % 4 == 0
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+@triton.jit
+def swiglu_linear_forward_pointer_parts(
+    x_ptr,
+    wg_ptr,
+    wu_ptr,
+    gate_parts_ptr,
+    up_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    x_m,
+    x_k,
+    wg_n,
+    wg_k,
+    wu_n,
+    wu_k,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
+        wg = tl.load(
+            wg_ptr + n * wg_n + k[:, None] * wg_k, mask=(n < N) & (k[:, None] < K), other=0.0
         )
-    ):
+        wu = tl.load(
+            wu_ptr + n * wu_n + k[:, None] * wu_k, mask=(n < N) & (k[:, None] < K), other=0.0
+        )
+        gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
+        up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n < N)
+    tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
+    tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_forward_combine(
+    gate_parts_ptr,
+    up_parts_ptr,
+    gate_kept_ptr,
+    up_kept_ptr,
+    y_ptr,
+    M,
+    N,
+    gate_kept_m,
+    gate_kept_n,
+    up_kept_m,
+    up_kept_n,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        gate += tl.load(
+            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+        up += tl.load(
+            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
+    tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
+    y = gate * _sigmoid(gate, HALF) * up
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+
+
+def choose_swiglu_linear_forward(
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    stored_bytes: int,
+    copied_bytes: int,
+    turned_bytes: int,
+    wide: bool,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    found = []
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
@@ -1045,7 +1282,7 @@ def choose_swiglu_linear_forward(
             )
             // 2,
         )
-        return "split", dict(
+        config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_N,
             BLOCK_K=BLOCK_K,
@@ -1054,16 +1291,41 @@ def choose_swiglu_linear_forward(
             CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
+            PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "split", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if tma and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "split_small", config))
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 16 < M <= 64
-    ):
+    if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
-        return "slender", dict(
+        config = dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize,
@@ -1072,16 +1334,11 @@ def choose_swiglu_linear_forward(
             num_stages=6 if BLOCK_N == 32 else 4,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * K <= 128 * (N + K)
-    ):
+    if tma and itemsize <= 4:
         BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
-        return "stream", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=128 // itemsize,
@@ -1090,15 +1347,10 @@ def choose_swiglu_linear_forward(
             num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "stream", config))
     # few waves, with work behind the sums: two programs a multiprocessor take turns
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms) == 1
-        and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 7 * sms
-    ):
-        return "twin", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=64,
             BLOCK_K=128 // itemsize,
@@ -1107,15 +1359,10 @@ def choose_swiglu_linear_forward(
             num_stages=3,
             PROGRAMS=2,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "twin", config))
     # large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
-    ):
-        return "persistent", dict(
+    if tma and itemsize <= 2:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=128,
             BLOCK_K=128 // itemsize,
@@ -1124,15 +1371,10 @@ def choose_swiglu_linear_forward(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "persistent", config))
     # large, and tiles of 128 x 128 fill the waves better
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
-    ):
-        return "square", dict(
+    if tma and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=64,
             BLOCK_K=128 // itemsize,
@@ -1141,20 +1383,16 @@ def choose_swiglu_linear_forward(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "square", config))
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if (
-        tma
-        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
-        and itemsize <= 2
-        and M > 64
-    ):
+    if tma and itemsize <= 2:
         BLOCK_N = (
             64
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
             <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 32), sms)
             else 32
         )
-        return "narrow", dict(
+        config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
             BLOCK_K=256 // itemsize,
@@ -1163,26 +1401,43 @@ def choose_swiglu_linear_forward(
             num_stages=4 if BLOCK_N == 64 else 6,
             PROGRAMS=1,
         )
+        found.append((_product_us("descriptors", config, 2, 0, *call), "narrow", config))
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if not hip and itemsize <= 4:
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        config = dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
+        found.append((_product_us("pointers", config, 2, 0, *call), "split_pointers", config))
     # enough work for the widest tile on every multiprocessor
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 64
-        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
-    ):
-        return "large", dict(
+    if not hip and itemsize <= 2:
+        config = dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
+        found.append((_product_us("pointers", config, 2, 0, *call), "large", config))
     # enough tiles of 128 x 128
-    if (
-        not hip
-        and itemsize <= 4
-        and M > 64
-        and N > 32
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 4 * sms
-    ):
-        return "medium", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=128,
             BLOCK_N=64,
             BLOCK_K=128 // itemsize,
@@ -1190,9 +1445,10 @@ def choose_swiglu_linear_forward(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
+        found.append((_product_us("pointers", config, 2, 0, *call), "medium", config))
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
-        return "slim", dict(
+        config = dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 32,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
@@ -1200,17 +1456,15 @@ def choose_swiglu_linear_forward(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
+        found.append((_product_us("pointers", config, 2, 0, *call), "slim", config))
     # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
-    if (
-        not hip
-        and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms)
-    ):
-        return "thin", dict(
+    if not hip and itemsize <= 4:
+        config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
+        found.append((_product_us("pointers", config, 2, 0, *call), "thin", config))
     # any size
-    return "small", dict(
+    config = dict(
         BLOCK_M=64,
         BLOCK_N=32,
         BLOCK_K=32,
@@ -1218,6 +1472,8 @@ def choose_swiglu_linear_forward(
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
     )
+    found.append((_product_us("pointers", config, 2, 0, *call), "small", config))
+    return min(found)[1:]
 
 
 def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
@@ -1225,14 +1481,33 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = _f32_precision("matmul")
+    batches = 1
     tma = _takes_tiles(x, wg, wu)
+    tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    copied_bytes = _copied_bytes(x, wg.mT, wu.mT)
+    turned_bytes = _turned_bytes(wg.mT, wu.mT)
+    wide = _are_wide(x, wg.mT, wu.mT)
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(wg.device)
-    variant, config = choose_swiglu_linear_forward(M, N, K, tma, itemsize, stored_bytes, hip, sms)
+    variant, config = choose_swiglu_linear_forward(
+        batches,
+        M,
+        N,
+        K,
+        tma,
+        tf32x3,
+        itemsize,
+        stored_bytes,
+        copied_bytes,
+        turned_bytes,
+        wide,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
-    if variant == "split":
+    if variant in ("split", "split_small"):
         gate_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=(
@@ -1253,7 +1528,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         swiglu_linear_forward_parts[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     config["PARTS"]
                     * triton.cdiv(M, config["BLOCK_M"])
                     * triton.cdiv(N, config["BLOCK_N"]),
@@ -1274,7 +1549,14 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
         swiglu_linear_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             gate_parts,
@@ -1343,6 +1625,68 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             GROUP_M=config["GROUP_M"],
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
+        )
+    elif variant == "split_pointers":
+        gate_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
+            ),
+            device=wg.device,
+        )
+        up_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
+            ),
+            device=wg.device,
+        )
+        swiglu_linear_forward_pointer_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(N, config["BLOCK_N"]),
+            )
+        ](
+            x,
+            wg,
+            wu,
+            gate_parts,
+            up_parts,
+            M,
+            N,
+            K,
+            x_m=x.stride(0),
+            x_k=x.stride(1),
+            wg_n=wg.stride(0),
+            wg_k=wg.stride(1),
+            wu_n=wu.stride(0),
+            wu_k=wu.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        swiglu_linear_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            gate_parts,
+            up_parts,
+            gate_kept,
+            up_kept,
+            y,
+            M,
+            N,
+            gate_kept.stride(0),
+            gate_kept.stride(1),
+            up_kept.stride(0),
+            up_kept.stride(1),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
         )
     else:
         swiglu_linear_forward_tiles[

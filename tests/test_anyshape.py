@@ -71,7 +71,12 @@ def test_the_report_names_the_worst_and_what_has_no_ratio():
     }
     rows = [
         good
-        | {"ours": 20.0, "eager": 10.0, "variants": {"loop": 12.0, "rows": 20.0}, "ratio": 0.5},
+        | {
+            "ours": 20.0,
+            "eager": 10.0,
+            "variants": {"us": {"loop": 12.0, "rows": 20.0}},
+            "ratio": 0.5,
+        },
         good | {"key": ("rows", 1, 1), "group": "f32", "ratio": None, "error": "OutOfResources"},
     ]
     text = anyshape.report(rows)
@@ -81,6 +86,15 @@ def test_the_report_names_the_worst_and_what_has_no_ratio():
         in text
     )
     assert "no ratio: softmax bf16 D=7: OutOfResources" in text
+
+
+def test_regret_is_over_the_best_variant():
+    timed = {"choice": "rows", "us": {"loop": 10.0, "rows": 20.0}, "facts": {}}
+    row = {"key": ("rows", 1, 0), "call": "softmax bf16 D=7", "variants": timed}
+    text = anyshape.regrets([row, row | {"variants": "not done after 60 s"}])
+    assert "| rows | 1 | 2.00 | 2.00 | 2.00 |" in text
+    assert "| 2.00 | rows | softmax bf16 D=7 | loop 10.0, rows 20.0 |" in text
+    assert "not done after 60 s" in text
 
 
 def test_three_seeds_of_a_commit():

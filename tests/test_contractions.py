@@ -153,28 +153,50 @@ def chosen(name: str, dtype: torch.dtype = torch.bfloat16, **shapes) -> str:
     return trace(load_text(built.name, built.raw), built.items[0].name, given).choices[-1].variant
 
 
-def test_what_fits_a_product():
-    """Few rows; bound by memory; waves that only 192 rows fill; few waves with work behind the sums; several waves."""
-    assert chosen("matmul", a=(64, 4096), b=(4096, 4096)) == "slender"
-    assert chosen("matmul", a=(200704, 64), b=(64, 256)) == "stream"
-    assert chosen("matmul", a=(3072, 3072), b=(3072, 3072)) == "strips"
-    assert chosen("matmul", a=(2560, 2560), b=(2560, 2560)) == "persistent"
-    assert chosen("linear", x=(3072, 3072), w=(3072, 3072), b=(3072,)) == "strips"
-    assert chosen("linear_gelu", x=(3072, 3072), w=(3072, 3072), b=(3072,)) == "twin"
-    assert chosen("linear_gelu", x=(2048, 2048), w=(2048, 2048), b=(2048,)) == "twin"
-    assert chosen("linear_gelu", x=(4096, 4096), w=(4096, 4096), b=(4096,)) == "persistent"
+# M, N, K; what took least on an H200, or 2% more.
+BEST = {
+    "matmul": {
+        "persistent": ((4096, 4096, 4096), (2048, 2048, 2048), (2560, 2560, 2560)),
+        "strips": ((3072, 3072, 3072), (1536, 1536, 1536), (300, 13824, 5120)),
+        "narrow": ((1024, 1024, 1024), (256, 4096, 4096)),
+        "square": ((512, 4096, 4096),),
+        "stream": ((200704, 64, 256),),
+        "slim": ((16, 4096, 4096), (1, 16384, 16384), (7, 128256, 4096)),
+        "split": ((256, 256, 524288), (33, 4096, 14336)),
+        "thin": ((64, 64, 64),),
+    },
+    "linear_gelu": {"persistent": ((4096, 4096, 4096),), "square": ((512, 4096, 4096),)},
+    "swiglu_linear": {"persistent": ((4096, 4096, 4096),), "slim": ((16, 4096, 4096),)},
+}
+OPERANDS = {
+    "matmul": lambda m, n, k: {"a": (m, k), "b": (k, n)},
+    "linear_gelu": lambda m, n, k: {"x": (m, k), "w": (n, k), "b": (n,)},
+    "swiglu_linear": lambda m, n, k: {"x": (m, k), "wg": (n, k), "wu": (n, k)},
+}
+
+
+@pytest.mark.parametrize("name", BEST)
+def test_the_least_estimate_is_what_took_least(name):
+    for variant, calls in BEST[name].items():
+        for sizes in calls:
+            assert chosen(name, **OPERANDS[name](*sizes)) == variant, sizes
+
+
+def test_what_is_not_aligned_is_not_copied_where_little_is_multiplied():
+    """Rows of 4097 numbers: 1 x 10639 x 4097 39 us by pointers, 109 where a copy is aligned."""
+    assert chosen("linear", x=(1, 4097), w=(10639, 4097), b=(10639,)) == "split_pointers"
+    assert chosen("linear", x=(2048, 4097), w=(10639, 4097), b=(10639,)) == "persistent"
 
 
 def test_which_operands_of_f32_are_split_ahead():
-    """An operand is not, where that takes longer than its products wait; nor are a few sums of many terms."""
+    """An operand is not, where that takes longer than its products wait."""
     f32 = torch.float32
     assert chosen("matmul", f32, a=(4096, 4096), b=(4096, 4096)) == "prepared"
     assert chosen("matmul", f32, a=(1024, 1024), b=(1024, 1024)) == "right_ahead"
     assert chosen("matmul", f32, a=(200704, 64), b=(64, 128)) == "right_ahead"
     w, b = (16384, 16384), (16384,)
     assert chosen("linear", f32, x=(128, 16384), w=w, b=b) == "left_ahead"
-    assert chosen("linear", f32, x=(16, 16384), w=w, b=b) == "slim"
-    assert chosen("matmul", f32, a=(256, 524288), b=(524288, 256)) == "split"
+    assert chosen("linear", f32, x=(1, 16384), w=w, b=b) in ("slim", "split_pointers")
     heads = (8, 16, 512, 1024)
     assert chosen("l1_097_attention", f32, q=heads, k=heads, v=heads) == "right_ahead"
     assert chosen("l1_097_attention", q=heads, k=heads, v=heads) == "medium"

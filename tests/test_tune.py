@@ -27,7 +27,10 @@ from tritongen.tune.candidates import (
 
 H200 = Device(232_448)
 SMALL = Device(48 * 1024)
-TMA = {"tma": True, "tf32x3": True}
+TMA = {
+    **{"tma": True, "tf32x3": True, "stored_bytes": 2},
+    **{"copied_bytes": 0, "turned_bytes": 0, "wide": True},
+}
 
 
 @pytest.fixture

@@ -15,11 +15,13 @@ from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tritongen.choice import holding, microseconds
 from tritongen.ir import nodes as ir
 from tritongen.schedule.plan import Plan, Step, Variant
 
 if TYPE_CHECKING:
     from tritongen.cost import Ceilings, Cost, StepCost
+    from tritongen.trace import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,15 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One variant; `taken` where a call takes it."""
+    """One variant; `taken` where a call takes it. `us`: what it is estimated to take, of those that are compared so."""
 
     name: str
     when: str
     why: str
     kernels: tuple[str, ...]
     taken: bool
+    estimated: bool
+    us: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def explain_op(plan: Plan) -> Explanation:
             {name: str(value) for name, value in s.facts},
             _precision(s) if s.precision else "",
             s.no_product,
-            tuple(_way(v, False) for v in s.variants),
+            tuple(_way(v, False, None) for v in s.variants),
             {},
             False,
             (),
@@ -163,7 +167,7 @@ def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
         choice.facts,
         _precision(step) if step.precision and _multiplies_f32(found) else "",
         step.no_product,
-        tuple(_way(v, v.name == choice.variant) for v in step.variants),
+        _ways(step, choice),
         choice.config,
         choice.tuned,
         tuple(_kernel(k.kernel, k.grid, k.cost, ceilings) for k in found.kernels),
@@ -198,9 +202,18 @@ def _totals(
     )
 
 
-def _way(variant: Variant, taken: bool) -> Way:
+def _ways(step: Step, choice: Choice) -> tuple[Way, ...]:
+    """Those that are compared by their estimates first, the least in front; then the others, as they are asked."""
+    held = [v for v in holding(step, choice.facts) if v.estimate is not None]
+    others = [v for v in step.variants if v not in held]
+    ways = [_way(v, v.name == choice.variant, microseconds(step, v, choice.facts)) for v in held]
+    return (*ways, *(_way(v, v.name == choice.variant, None) for v in others))
+
+
+def _way(variant: Variant, taken: bool, us: float | None) -> Way:
     kernels = tuple(launch.kernel for launch in variant.launches)
-    return Way(variant.name, variant.when, variant.why, kernels, taken)
+    estimated = variant.estimate is not None
+    return Way(variant.name, variant.when, variant.why, kernels, taken, estimated, us)
 
 
 def _values(plan: Plan, step: Step) -> Iterator[Value]:
@@ -295,8 +308,12 @@ def _way_lines(way: Way, called: bool, passed: bool) -> Lines:
     """`> rows` is the way taken: those before it did not hold, those behind it were not asked."""
     mark = ">" if way.taken else " "
     yield "green" if way.taken else "", f"  {mark} {way.name}: {way.why}"
-    if way.when == "True":
-        when = "always"
+    if way.us is not None:
+        when = f"estimated {time_text(way.us)}"
+    elif way.when == "True":
+        when = "always, unless another one is estimated to take less" if way.estimated else "always"
+    elif way.estimated:
+        when = f"not: {way.when}" if called else f"if {way.when}, and estimated to take least"
     elif called and not (way.taken or passed):
         when = f"not: {way.when}"
     else:

@@ -94,6 +94,8 @@ def _step_lines(step: Step) -> list[str]:
     lines += [f"  {name} = {value}" for name, value in step.facts]
     for variant in step.variants:
         when = "else" if variant.when == "True" else f"if {variant.when}"
+        if variant.estimate is not None:
+            when = f"{variant.when}, by estimate" if variant.when != "True" else "by estimate"
         lines.append(f"  {variant.name}, {when}: {variant.why}")
         lines += [f"    {name} = {rule}" for name, rule in variant.config]
         lines += [f"    {one.kernel}[{', '.join(one.grid)}]" for one in variant.launches]

@@ -16,8 +16,8 @@ IMPORTS = {
 }  # fmt: skip
 BARE_CALLS = {
     "range", "float", "min", "max", "isinstance", "type", "tuple", "str", "dict", "getattr", "ValueError", "len",
-    "slice", "int", "bool", "abs", "all", "any", "zip", "enumerate", "list", "reversed", "sorted",
-    "TensorDescriptor", "_f32_precision", "_differentiable", "_differentiable_by",
+    "slice", "int", "bool", "abs", "all", "any", "sum", "zip", "enumerate", "list", "reversed", "sorted",
+    "TensorDescriptor", "_f32_precision", "_product_us", "_differentiable", "_differentiable_by",
 }  # fmt: skip
 ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
 REFUSED = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tritongen.emit.body import Context
 from tritongen.emit.contraction import is_widened, storage_dtype
+from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text, may_be_f64, tuple_text
 from tritongen.ir import nodes as ir
@@ -33,6 +34,7 @@ BOOLEANS = (
     "as_rows",
     "deterministic",
     "tf32x3",
+    "wide",
 )
 
 
@@ -42,6 +44,8 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     spoken = set()
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
+        if v.estimate is not None:
+            spoken |= {*estimated(step), "batches", "M", "N", "K"}
     known = [n for n, _ in step.facts]
     order = [*known, *(o.fact for o in step.orders), *(t.fact for t in step.tests)]
     order += [
@@ -54,9 +58,18 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
         "itemsize",
         "stored_bytes",
         "added_bytes",
+        "copied_bytes",
+        "turned_bytes",
+        "wide",
     ]
     order += ["deterministic", "hip", "sms"]
     return tuple((n, n) for n in dict.fromkeys(order) if n in spoken - config)
+
+
+def estimated(step: Step) -> tuple[str, ...]:
+    """What `runtime.product_us` asks of a call behind its sizes, in its order."""
+    exact = "tf32x3" if step.precision else "False"  # halves and whole numbers have one product
+    return "itemsize", "stored_bytes", "copied_bytes", "turned_bytes", "wide", exact, "sms"
 
 
 def fact_names(context: Context, step: Step) -> dict[str, str]:
@@ -115,6 +128,12 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "tf32x3", 'PRECISION == "tf32x3"'
     if "itemsize" in spoken:
         yield "itemsize", itemsize_text(context, step)
+    if "copied_bytes" in spoken:
+        lefts, rights = matrices(step)
+        every = ", ".join(dict.fromkeys([*lefts, *rights]))
+        yield "copied_bytes", f"_copied_bytes({every})"
+        yield "turned_bytes", f"_turned_bytes({', '.join(rights)})"
+        yield "wide", f"_are_wide({every})"
     if "stored_bytes" in spoken:
         yield "stored_bytes", f"{step.stores[-1]}.element_size()"
     if "added_bytes" in spoken:
@@ -140,6 +159,15 @@ def tested(test: Run | Sizes) -> str:
 def described(step: Step, skeleton: str) -> dict[str, None]:
     """The operands that kernels of a kind load by descriptor."""
     return dict.fromkeys(t.tensor for k in step.kernels if k.skeleton == skeleton for t in k.tiles)
+
+
+def matrices(step: Step) -> tuple[dict[str, None], dict[str, None]]:
+    """The operands of left and of right factors, as the matrices that a descriptor takes tiles of."""
+    kernel = next(k for k in step.kernels if k.skeleton == "persistent")
+    found: tuple[dict[str, None], dict[str, None]] = {}, {}
+    for k, tile in enumerate(kernel.tiles):
+        found[k % 2][matrix_text(tile.tensor, matrix_order(kernel, tile, SIDES[k % 2]))] = None
+    return found
 
 
 def added_bytes_text(context: Context, step: Step) -> str:

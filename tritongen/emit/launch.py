@@ -15,6 +15,7 @@ from tritongen.emit.facts import (
     BOOLEANS,
     compute_text,
     counted_text,
+    estimated,
     fact_names,
     fact_texts,
     is_wide_text,
@@ -55,13 +56,18 @@ TORCH_DTYPES = {
 }  # fmt: skip
 
 
+Candidate = tuple[str, str, tuple[str, ...], str]  # when, why, assignments, result
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchView:
     """choose and launch of one step, as complete lines."""
 
     choose_name: str
     choose_parameters: str
-    variants: tuple[tuple[str, str, tuple[str, ...], str], ...]  # when, why, assignments, return
+    opening: tuple[str, ...]  # of `choose`, where it compares estimates
+    estimated: tuple[Candidate, ...]  # of which the least wins
+    variants: tuple[Candidate, ...]  # and of the others the first that holds
     name: str
     parameters: str
     doc: str
@@ -117,7 +123,9 @@ def launch_view(
     return LaunchView(
         f"choose_{step.name}",
         parameters,
-        tuple(choose_branch(v) for v in step.variants),
+        estimate_lines(step),
+        tuple(choose_branch(v) for v in step.variants if v.estimate is not None),
+        tuple(choose_branch(v) for v in step.variants if v.estimate is None),
         f"launch_{step.name}",
         ", ".join(taken),
         f"Computes {', '.join(step.stores)} by the variant that fits, unchecked.",
@@ -349,20 +357,29 @@ def host_dtype(context: Context, dtype: str) -> str:
     return f"{context.op.typed(dtype).name}.dtype"
 
 
-def choose_branch(variant: Variant) -> tuple[str, str, tuple[str, ...], str]:
-    """(condition, reason, assignments, return): what another entry speaks of gets a name of its own."""
+def choose_branch(variant: Variant) -> Candidate:
+    """What another entry speaks of gets a name of its own."""
     spoken = set().union(*(rules.names(rule) for _, rule in variant.config))
     named = [(name, rule_text(rule, {})) for name, rule in variant.config if name in spoken]
     entries = ", ".join(
         f"{name}={name if name in spoken else rule_text(rule, {})}" for name, rule in variant.config
     )
     when = "" if variant.when == "True" else rule_text(variant.when, {})
-    return (
-        when,
-        variant.why,
-        tuple(f"{n} = {text}" for n, text in named),
-        f'return "{variant.name}", dict({entries})',
-    )
+    lines = [f"{n} = {text}" for n, text in named]
+    result = f'return "{variant.name}", dict({entries})'
+    if (estimate := variant.estimate) is not None:
+        lines.append(f"config = dict({entries})")
+        asked = f'"{estimate.kind}", config, {estimate.sums}, {rule_text(estimate.ahead, {})}'
+        result = f'found.append((_product_us({asked}, *call), "{variant.name}", config))'
+    return when, variant.why, tuple(lines), result
+
+
+def estimate_lines(step: Step) -> tuple[str, ...]:
+    """The call as `product_us` takes it, and no candidates yet."""
+    if all(v.estimate is None for v in step.variants):
+        return ()
+    batches = "batches" if step.kernels[0].axes[0].digits else "1"
+    return f"call = ({batches}, M, N, K), {', '.join(estimated(step))}", "found = []"
 
 
 def scratch_lines(

@@ -37,6 +37,7 @@ def rendered(
     views = [op_view(item) for item in printed]
     helpers = dict.fromkeys(h for v in views for h in v.helpers)
     skeletons = {k.skeleton for i in printed for p in i.plans for s in p.steps for k in s.kernels}
+    estimated = any(own.opening for v in views for own in v.launches)
     body = SimpleNamespace(
         title=f"{title}: {', '.join(i.name for i in items)}" if len(items) > 1 else items[0].name,
         spec=[_docstring_safe(line) for line in text.strip().splitlines()],
@@ -59,6 +60,8 @@ def rendered(
         ),
         describes=any(v.describes for v in views),
         asks=any(v.asks for v in views),
+        estimated=estimated,
+        estimates=_own_page("runtime/products.py") if standalone and estimated else "",
         splits=bool(skeletons & {"tf32x3", "tf32x3_half"}),
         matrices=bool(skeletons & {"persistent", "tf32x3_half"}),
         patches="patches" in skeletons,
@@ -132,4 +135,6 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
         lines += ["", "from tritongen import runtime"]
         if body.asks:
             lines.append("from tritongen.runtime import f32_precision as _f32_precision")
+        if body.estimated:
+            lines.append("from tritongen.runtime import product_us as _product_us")
     return lines

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tritongen.emit.body import Body
 from tritongen.emit.bounded import LOOPED
 from tritongen.emit.contraction import accumulators, axis_names, dot_line, widen
-from tritongen.emit.persistent import permuted
+from tritongen.emit.matrices import matrix_text
 from tritongen.emit.sliding import SlidingBody
 from tritongen.emit.text import launch_text, mentions, wrap
 from tritongen.emit.tiles import view
@@ -193,7 +193,7 @@ def describe_patch(body: Body, read: ir.Read, patch: Patch, var: dict[str, str])
     if phases:
         at[-1] = f"tl.cast({' + '.join([at[-1], *phases])}, tl.int32)"
     body.loads[read] = f"{name}.load([{', '.join(at)}]).reshape(BLOCK_M, BLOCK_K)"
-    lying = permuted(read.tensor, order)
+    lying = matrix_text(read.tensor, order)
     if phases:
         steps = ", ".join(launch_text(seen[k].step) for k in order[:-1])
         lying = f"_every({lying}, {steps})"
@@ -223,7 +223,7 @@ def describe_rows(body: Body, read: ir.Read, patch: Patch, var: dict[str, str]) 
     at = corner(body, seen[row], body.size(seen[row].rest)[0], patch)
     far = corner(body, replace(seen[others[-1]], rest=along), term, patch)
     body.loads[read] = f"{name}.load([{at}, {far}])"
-    lying = permuted(read.tensor, [row, *others])
+    lying = matrix_text(read.tensor, [row, *others])
     shape = f"{launch_text(dims[row])}, {launch_text(extent)}"
     return f'{name} = _descriptor({lying}.reshape({shape}), config["BLOCK_N"], config["BLOCK_K"])'
 

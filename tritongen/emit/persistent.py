@@ -22,6 +22,7 @@ from tritongen.emit.contraction import (
     store_parts,
     widen,
 )
+from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.text import mentions
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
@@ -29,7 +30,6 @@ from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.plan import View
 
-SIDES = (("m", "k"), ("k", "n"))  # the axes of a factor's tile, as tl.dot wants it
 HALVES = ("f16", "bf16")
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
 
@@ -142,9 +142,8 @@ def describe(
     body: Body, tile: View, read: ir.Read, axes: tuple[str, str], var: dict[str, str], options: str
 ) -> str:
     """Says in `body.loads` how an operand is loaded; the host line that describes it."""
-    digits = {a.name: tuple(d.index for d in a.digits) for a in body.kernel.axes}
-    own = [digits[name] for name in axes]
-    outer = [run for run in tile.runs if run not in own]
+    order = matrix_order(body.kernel, tile, axes)
+    outer = [tile.runs[k] for k in order[:-2]]
     name = body.names.free(f"{tile.tensor}_tiles")
     turned = body.names.free(f"{tile.tensor}_turned")
     body.args.pointers[name] = name
@@ -159,19 +158,8 @@ def describe(
         return f"{out}.reshape({blocks})" if before else out
 
     body.loads[read] = f"{load(*axes[::-1])}.T if {flag} else {load(*axes)}"
-    order = [tile.runs.index(run) for run in (*outer, *own)]
     blocks = ", ".join(f'config["BLOCK_{name.upper()}"]' for name in axes)
-    return f"{name}, {turned} = _tiles({permuted(tile.tensor, order)}, {blocks}{options})"
-
-
-def permuted(tensor: str, order: list[int]) -> str:
-    """The tensor with its dims in this order, on the host."""
-    straight = list(range(len(order)))
-    if order == straight:
-        return tensor
-    if order == [*straight[:-2], *reversed(straight[-2:])]:
-        return f"{tensor}.mT"
-    return f"{tensor}.permute({', '.join(map(str, order))})"
+    return f"{name}, {turned} = _tiles({matrix_text(tile.tensor, order)}, {blocks}{options})"
 
 
 # ---- sums and what follows from them -------------------------------------------------------------

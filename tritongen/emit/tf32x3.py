@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from tritongen.emit.body import Body
 from tritongen.emit.contraction import accumulators
-from tritongen.emit.persistent import BLOCKS, epilogue, open_tiles, permuted, place_lines
+from tritongen.emit.matrices import matrix_order, matrix_text
+from tritongen.emit.persistent import BLOCKS, epilogue, open_tiles, place_lines
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.schedule.plan import View
@@ -59,14 +60,12 @@ def parts(
 
     The rests lie below the numbers: a last tile of numbers that runs into them fills rows that are not stored.
     """
-    own = tuple(d.index for d in next(a for a in body.kernel.axes if a.name == axis).digits)
-    k = tuple(d.index for d in body.kernel.axes[3].digits)
-    outer = [run for run in tile.runs if run not in (own, k)]
+    order = matrix_order(body.kernel, tile, (axis, "k"))
+    outer = [tile.runs[k] for k in order[:-2]]
     name = body.names.free(f"{tile.tensor}_tiles")
     body.args.pointers[name] = name
-    order = [tile.runs.index(run) for run in (*outer, own, k)]
     block = f"BLOCK_{axis.upper()}"
-    host = f'{name} = _tf32_tiles({permuted(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
+    host = f'{name} = _tf32_tiles({matrix_text(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
     before = [f"{body.run_text(run)}.to(tl.int32)" for run in outer]
 
     def load(row: str) -> str:

@@ -23,7 +23,7 @@ NOT_SIZES = frozenset({"itemsize", "sms"})
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """`choose_<step>` as it is written: its branches by variant, each an `if` or the last `return`."""
+    """`choose_<step>` as it is written, and its branches by variant, each an `if` that returns its config."""
 
     tree: ast.FunctionDef
     branches: dict[str, ast.If]
@@ -97,21 +97,43 @@ def _branches(function: ast.FunctionDef) -> dict[str, ast.If]:
     """By variant; none where the function is not of the shape that we print."""
     _, *statements = function.body
     found: dict[str, ast.If] = {}
-    for k, statement in enumerate(statements):
-        if isinstance(statement, ast.If):
-            branch, last = statement, False
-        else:  # the last variant has no condition
-            branch, last = ast.If(ast.Constant(True), statements[k:], []), True
-        match branch.body[-1]:
-            case ast.Return(
-                ast.Tuple([ast.Constant(str() as variant), ast.Call(ast.Name("dict"))])
-            ):
-                found[variant] = branch
+    before: list[ast.stmt] = []  # of a variant without a condition
+    for statement in statements:
+        match statement:
+            case ast.If(body=[ast.Return(ast.Subscript())]) | ast.Return(ast.Subscript()):
+                continue  # the least estimate
+            case ast.Assign():
+                before.append(statement)
+                continue
+            case ast.If():
+                branch = statement
             case _:
-                return {}
-        if last:
-            break
+                branch = ast.If(ast.Constant(True), [*before, statement], [])
+        returned = _returning(branch)
+        if returned is None:
+            return {}
+        variant, found[variant] = returned
+        before = []
     return found
+
+
+def _returning(branch: ast.If) -> tuple[str, ast.If] | None:
+    """A branch's variant, and the branch so that it returns, where it adds a candidate."""
+    match branch.body:
+        case [
+            *before,
+            ast.Assign([ast.Name("config")], ast.Call(ast.Name("dict")) as config),
+            ast.Expr(
+                ast.Call(
+                    ast.Attribute(_, "append"), [ast.Tuple([_, ast.Constant(str() as variant), _])]
+                )
+            ),
+        ]:
+            answer = ast.Return(ast.Tuple([ast.Constant(variant), config], ast.Load()))
+            return variant, ast.If(branch.test, [*before, answer], [])
+        case [*_, ast.Return(ast.Tuple([ast.Constant(str() as variant), ast.Call()]))]:
+            return variant, branch
+    return None
 
 
 def _parts(branch: ast.If) -> tuple[dict[str, ast.expr], dict[str, ast.expr]]:

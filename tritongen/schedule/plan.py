@@ -135,11 +135,24 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """What `runtime.product_us` is asked: how factors come to the tensor cores, how many sums a tile has, what is copied.
+
+    `ahead`: bytes of an operand that is split or converted first, by a kernel in front.
+    """
+
+    kind: str
+    sums: int
+    ahead: Rule
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """One way to run a step. `config` are (name, rule) pairs; upper-case names are constexprs.
 
     `requires`: what its kernels rely on to be right, and what of the device they need: wherever it holds the
-    variant may be forced (`proof/variants.py`). `when`, which implies it, says where it is chosen.
+    variant may be forced (`proof/variants.py`). `when`, which implies it, says where it is chosen: of the
+    variants that have an `estimate` and hold the one that takes least, where none does the first of the others.
     """
 
     name: str
@@ -151,6 +164,7 @@ class Variant:
     zeroed: tuple[tuple[str, str], ...] = ()  # what is added to: its name, the tensor it is
     packs: tuple[Pack, ...] = ()
     requires: Rule = "True"
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tritongen.choice import holding
 from tritongen.ir.nodes import Op
 from tritongen.runtime.choosers import Chooser
 from tritongen.runtime.tuned import LARGEST_TILE, in_range
@@ -53,18 +54,18 @@ def candidates(
     op: Op, step: Step, chooser: Chooser, facts: Mapping[str, int], device: Device
 ) -> list[Candidate]:
     """The plan's own choice, then others; all fit the device."""
-    holding = [v for v in step.variants if evaluate(v.when, facts)]
+    held = holding(step, facts)
     if op.tune:
-        wished = _wished(op, step, holding[0], chooser, facts)
+        wished = _wished(op, step, held[0], chooser, facts)
     else:
-        wished = _derived(holding, chooser, facts)
+        wished = _derived(held, chooser, facts)
     found: dict[tuple, Candidate] = {}
-    variants = {v.name: v for v in holding}
+    variants = {v.name: v for v in held}
     for c in wished:
         if fits(step, variants[c.variant], c.config, facts, device):
             found.setdefault((c.variant, *sorted(c.config.items())), c)
     kept = list(found.values())[:MOST]
-    return kept or [shrunk(step, holding[-1], chooser, facts, device)]
+    return kept or [shrunk(step, held[-1], chooser, facts, device)]
 
 
 def config_of(
@@ -78,13 +79,13 @@ def config_of(
 
 
 def _derived(
-    holding: list[Variant], chooser: Chooser, facts: Mapping[str, int]
+    held: list[Variant], chooser: Chooser, facts: Mapping[str, int]
 ) -> Iterator[Candidate]:
-    own = holding[0]
+    own = held[0]
     yield Candidate(own.name, config_of(own, facts, {}), {})
     near = list(_neighbours(own, chooser, facts))
     yield from near[:2]
-    for other in holding[1:3]:
+    for other in held[1:3]:
         yield Candidate(other.name, config_of(other, facts, {}), {})
     yield from near[2:]
 

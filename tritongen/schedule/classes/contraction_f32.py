@@ -10,6 +10,7 @@ wait for it, and only the first factor of the tensor cores can come from there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.schedule.classes.contraction_operands import stored_tiles
@@ -89,12 +90,9 @@ def waves(times: str, m: int, n: int) -> str:
 
 # ---- one operand ahead ---------------------------------------------------------------------------
 def half(
-    name: str, when: str, why: str, kernel: KernelPlan, times: str, config, requires: str = ""
+    name: str, why: str, kernel: KernelPlan, times: str, config, requires: str = SPLIT
 ) -> Variant:
-    """Products of 2**28 terms and more, but few sums of many terms: those are left to parts of k."""
-    large = f"{times}M * N * K >= 2**28 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
-    when = f"{SPLIT} and {large} and {when}"
-    return Variant(name, when, why, config, launch(kernel, times), requires=f"{SPLIT}{requires}")
+    return Variant(name, requires, why, config, launch(kernel, times), requires=requires)
 
 
 def filled(times: str, n: int, programs: int) -> str:
@@ -114,7 +112,6 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
     """
     return half(
         "left_ahead",
-        "16 < M and M <= 768 and M < N",
         "few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers",
         kernel,
         times,
@@ -139,7 +136,6 @@ def many_rows(kernel: KernelPlan, times: str) -> Variant:
     """
     return half(
         "right_ahead",
-        "M > 64 and N >= 64",
         "large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers",
         kernel,
         times,
@@ -154,15 +150,16 @@ def computed(kernel: KernelPlan, times: str) -> Variant:
 
     64 x 128 by 4 warps, two programs: 8.2.
     """
-    return half(
+    found = half(
         "right_ahead",
-        "M > 64 and N >= 64 and stored_bytes == 4",
         "rows that are computed, in f32: split in registers, the right operand ahead",
         kernel,
         times,
         tiles_of("128", "128", "8", "3", "1"),
-        " and stored_bytes == 4",
+        f"{SPLIT} and stored_bytes == 4",
     )
+    large = f"{times}M * N * K >= 2**28 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
+    return replace(found, when=f"{found.requires} and {large} and M > 64 and N >= 64")
 
 
 # ---- both ----------------------------------------------------------------------------------------
@@ -175,8 +172,7 @@ def prepared(kernel: KernelPlan, times: str) -> Variant:
     columns = f"256 if 5 * {waves(times, 128, 256)} <= 3 * {waves(times, 128, 128)} else 128"
     return Variant(
         "prepared",
-        f"{SPLIT} and K >= 1024 and M > 768 and N > 768 and {times}M * N * K >= 2**32"
-        f" and 2 * {times}cdiv(M, 128) * cdiv(N, 128) > sms",
+        SPLIT,
         "large in f32: both operands split once into TF32 numbers and their rests",
         tiles_of("128", columns, "8", "4 if BLOCK_N == 256 else 6", "1", ("TERMS", "256")),
         launch(kernel, times),

@@ -21,12 +21,14 @@ from tritongen.schedule.classes.contraction_operands import (
 from tritongen.schedule.classes.contraction_stages import STRIPS, fitted
 from tritongen.schedule.classes.pointwise import is_busy
 from tritongen.schedule.classes.scales import run
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
+from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Launch, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
 # Where both terms of an element are put side by side (tl.join), lanes hold 8 of each factor's terms: of fewer than 64
 # in a tl.dot Triton 3.6 multiplies some twice.
 LEAST_OF_PAIRS = 64
+# How factors come to the tensor cores, by the kernel: a row of `runtime.products`.
+HOW = {"contraction": "pointers", "persistent": "descriptors", "strips": "strips"}
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
 
 
@@ -49,9 +51,9 @@ def make(name, group, stores, dims, facts) -> Step:
     kernels: tuple[KernelPlan, ...] = (pointers,)
     variants = by_pointers(pointers, times)
     tiles = () if scale else described(group, axes, seen, dims, facts)
-    if not tiles and not any(n.fold.guards for n in group.nests[: group.products]):
-        part = kernel("parts", "contraction", "part 0", pairs=pairs)
+    if not any(n.fold.guards for n in group.nests[: group.products]):
         finish = kernel("combine", "combine", "finish")
+        part = kernel("pointer_parts" if tiles else "parts", "contraction", "part 0", pairs=pairs)
         kernels = (pointers, part, finish)
         variants = (pointers_in_parts(part, finish, times), *variants)
     least = LEAST_OF_PAIRS if pairs else 0
@@ -61,18 +63,20 @@ def make(name, group, stores, dims, facts) -> Step:
         whole = kernel("persistent", "persistent", tiles=tiles, stored=out)
         part = kernel("parts", "persistent", "part 0", tiles=tiles)
         finish = kernel("combine", "combine", "finish")
-        kernels = (whole, part, finish, pointers)
+        kernels = (whole, part, *(k for k in kernels if k != finish), finish)
         packs = converted(whole, dims, facts)
         strips = None
         if is_of_halves(group):
             strips = kernel("strips", "strips", tiles=tiles, stored=out)
-            kernels = (whole, strips, part, finish, pointers)
+            kernels = (whole, strips, *kernels[1:])
         several = by_descriptors(whole, times, packs, strips)
-        variants = (in_parts(part, finish, times), *several, *variants)
+        variants = (*in_parts(part, finish, times), *several, *variants)
     split = () if scale else contraction_f32.split_tiles(group, axes, seen, dims, facts)
     out = stored_whole(group, stores, axes, seen)
     ahead, when = contraction_f32.forms(kernel, group, stores, axes, out, split)
     kernels, variants = (*ahead, *kernels), (*when, *variants)
+    if tiles:
+        variants = tuple(by_estimate(v, kernels, times, bool(packs)) for v in variants)
     numbers = (
         ("batches", axes[0].extent),
         ("M", axes[1].extent),
@@ -83,6 +87,25 @@ def make(name, group, stores, dims, facts) -> Step:
     if group.products > 1:
         why = f"{group.products} sums of products that share a factor"
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants))
+
+
+def by_estimate(
+    variant: Variant, kernels: tuple[KernelPlan, ...], times: str, converts: bool
+) -> Variant:
+    """Chosen wherever it is right and takes least. `converts`: a factor has 8 bits where the other one has more."""
+    kernel = next(k for k in kernels if k.name == variant.launches[0].kernel)
+    kind, ahead = HOW.get(kernel.skeleton, ""), "0"
+    if kernel.skeleton == "tf32x3":
+        kind, ahead = "both ahead", f"4 * {times}(M * K + K * N)"
+    elif kernel.skeleton == "tf32x3_half" and kernel.exchanged:
+        kind, ahead = "left ahead", f"4 * {times}M * K"
+    elif kernel.skeleton == "tf32x3_half":
+        kind, ahead = "right ahead", f"4 * {times}K * N"
+    elif variant.packs:
+        ahead = "K * N"
+    elif converts and kind == "descriptors":
+        kind = "converting"
+    return replace(variant, when=variant.requires, estimate=Estimate(kind, kernel.products, ahead))
 
 
 def has_pairs(group) -> bool:
@@ -317,40 +340,47 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
     )
 
 
-def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> Variant:
+def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant, ...]:
     """Few sums of many terms: 256 x 256 of 524,288 terms 150 us (cuBLAS 144; 130 to read the operands).
 
-    Not below 4,096 terms: adding the parts up costs 4 us, and 16 x 4096 x 4096 has work for 128 slim tiles. In f32 a tile
-    alone takes longer: 184 x 512 x 1832 35 us (by the best of the others 40, in small tiles 111). Where rows of K are
-    not aligned they are copied first: 5 x 2480 x 13967 206 us (in slim tiles 135).
+    The smaller tiles are for f32, and for what has few columns: 528 x 11 x 637232 1,220 us, 1,630 in the larger ones.
     """
     share = columns(part)
-    few = f"{times}cdiv(M, 64) * cdiv(N, 64 if M > 64 else 32) <= sms"
-    deep = f"(K >= 4096 and 2 * {few} or itemsize == 4 and K >= 1024 and K % 4 == 0 and {few})"
+    requires = "tma and itemsize <= 4"
+    depth = "256 // itemsize if itemsize <= 2 else 32"
     stages = f"min(6, 768 // (BLOCK_M + {'' if share == 1 else f'{share} * '}BLOCK_N))"
-    return in_parts_of(
-        part,
-        finish,
-        times,
-        f"tma and itemsize <= 4 and {deep}",
-        "tma and itemsize <= 4",
-        (
-            128,
-            128 // share,
-            "256 // itemsize if itemsize <= 2 else 32",
-            "8 if BLOCK_M * BLOCK_N >= 16384 else 4",
-            stages,
+    grid = "min(PROGRAMS * sms, PARTS * {tiles})"
+    warps = "8 if BLOCK_M * BLOCK_N >= 16384 else 4"
+    few = "4 if itemsize <= 2 else 3"
+    return (
+        in_parts_of(
+            "split",
+            part,
+            finish,
+            times,
+            requires,
+            (128, 128 // share, depth, warps, stages),
+            1,
+            grid,
         ),
-        1,
-        "min(sms, PARTS * {tiles})",
+        in_parts_of(
+            "split_small",
+            part,
+            finish,
+            times,
+            requires,
+            (64, 64 // share, depth, "4", few),
+            3,
+            grid,
+        ),
     )
 
 
 def in_parts_of(
+    name: str,
     part: KernelPlan,
     finish: KernelPlan,
     times: str,
-    when: str,
     requires: str,
     most: tuple[int, int, str, str, str],
     programs: int,
@@ -369,12 +399,13 @@ def in_parts_of(
         ("CHUNK", "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"),
         ("num_warps", warps),
         ("num_stages", stages),
+        *((("PROGRAMS", str(programs)),) if "PROGRAMS" in grid else ()),
     )
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
     small = (("BLOCK_M", "2"), ("BLOCK_N", "256"), ("PARTS", "PARTS"))
     return Variant(
-        "split",
-        when,
+        name,
+        requires,
         "few sums of many terms: several programs share one tile, and a second kernel adds up",
         config,
         (
@@ -401,16 +432,26 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> Varia
     width, programs, stages = (128, 3, 3) if scaled else (64, 8, 4)
     few = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     most = "2 * sms" if scaled else "sms"
-    return in_parts_of(
+    requires = "not hip and itemsize <= 4"
+    described = part.name.endswith("pointer_parts")
+    # An element a load: of 64 x 128 and 128 x 64 a thread has 128 addresses, and spills.
+    depth = (
+        "256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64"
+        if described
+        else "256 // itemsize"
+    )
+    found = in_parts_of(
+        "split_pointers" if described else "split",
         part,
         finish,
         times,
-        f"not hip and itemsize <= 4 and (K >= 2048 and 2 * {few} <= sms or K >= 4096 and {few} <= {most})",
-        "not hip and itemsize <= 4",
-        (64, width // share, "256 // itemsize", "4", str(stages)),
+        requires,
+        (64, width // share, depth, "4", str(stages)),
         programs,
         "PARTS * {tiles}",
     )
+    enough = f"(K >= 2048 and 2 * {few} <= sms or K >= 4096 and {few} <= {most})"
+    return replace(found, when=f"{requires} and {enough}")
 
 
 def scaled_tiles(launch: tuple[Launch, ...], times: str) -> tuple[Variant, ...]:

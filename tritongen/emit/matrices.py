@@ -1,0 +1,28 @@
+"""Operands of products as matrices: the dims of a batch in front, then the two that tiles have.
+
+matrix_text("w", [0, 2, 1]) -> "w.mT"
+"""
+
+from __future__ import annotations
+
+from tritongen.schedule.plan import KernelPlan, View
+
+SIDES = (("m", "k"), ("k", "n"))  # the axes of a factor's tile, as tl.dot wants it
+
+
+def matrix_order(kernel: KernelPlan, tile: View, axes: tuple[str, str]) -> list[int]:
+    """The operand's dims, those of these axes last."""
+    digits = {a.name: tuple(d.index for d in a.digits) for a in kernel.axes}
+    own = [digits[name] for name in axes]
+    outer = [run for run in tile.runs if run not in own]
+    return [tile.runs.index(run) for run in (*outer, *own)]
+
+
+def matrix_text(tensor: str, order: list[int]) -> str:
+    """The tensor with its dims in this order, on the host."""
+    straight = list(range(len(order)))
+    if order == straight:
+        return tensor
+    if order == [*straight[:-2], *reversed(straight[-2:])]:
+        return f"{tensor}.mT"
+    return f"{tensor}.permute({', '.join(map(str, order))})"
