@@ -27,6 +27,7 @@ from tritongen.ir.functions import (
 )
 
 __all__ = ["Body", "Context"]
+NARROW = ("i8", "i16", "u8")
 
 
 class Body(Places):
@@ -124,7 +125,9 @@ class Body(Places):
             lossy = isinstance(arg, ir.Const) and not exact_in_f32(arg)
             # A function takes a bare number for i32, in which narrower ints would go on.
             narrow = kind == "int" and (k == 0 or _dtype(arg) not in ("i32", "i64"))
-            typed = is_call and (lossy or narrow or row.arity == 1)
+            # A size has 32 bits, and would take what it meets along: i8 * size wraps.
+            size = isinstance(arg, ir.IndexValue) and _dtype(arg) in NARROW
+            typed = size or is_call and (lossy or narrow or row.arity == 1)
             if not self.strong(arg) and (typed or (weak and k == 0)):
                 out = self.full(arg, _dtype(arg)), ATOM
             if "abc"[k] in text.repeats and not out[0].isidentifier() and out[1] != UNARY:
