@@ -15,6 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tritongen
 from tritongen import pipeline
 from tritongen.check import check
 from tritongen.ir.binding import bind
@@ -561,3 +562,33 @@ def test_an_index_of_another_meaning_is_right_where_that_lets_anything_go():
     strict, shared = places(5, 0, slack=[0.0, 0.0]), places(4, 0, slack=[math.inf, 0.0])
     assert judge(torch.tensor([4, 0]), strict, shared).ok
     assert not judge(torch.tensor([3, 0]), strict, shared).ok
+
+
+def test_where_tf32_lets_anything_go_a_number_keeps_seven_digits():
+    """The largest numbers are left whole to the tensor cores, which take 11 digits of them (650-340)."""
+    from tritongen.proof.oracle import Expected
+
+    def number(value, slack, split=""):
+        found = torch.tensor([value], dtype=torch.float64)
+        return Expected(found, torch.tensor([slack], dtype=torch.float64), torch.float32, split)
+
+    strict, parts = number(-3.3932e38, 1.8e32), number(-3.3932e38, math.inf, "ours")
+    assert judge(torch.tensor([-3.3912e38]), strict, parts).ok
+    assert not judge(torch.tensor([-3.3e38]), strict, parts).ok
+    serial = number(0.0, math.inf)  # a mean that is added up term by term, squared (650-710)
+    assert judge(torch.tensor([1.6e37]), number(0.0, 9.9e36), serial).ok
+
+
+def test_a_factor_that_is_infinite_in_tf32_may_meet_two_others():
+    """h[i] * h[j] * x, of which x * h[i] is multiplied with the largest number (650-771)."""
+    text = "op f(h: f32[K], x: f32[K], w: f32[K, N]) -> y: f32[N] { y[n] = sum[k](h[k] * x[k] * w[k, n]) }"
+    args = {
+        "h": torch.tensor([-0.69]),
+        "x": torch.tensor([1.1755e-38]),
+        "w": torch.tensor([[3.4028e38]]),
+    }
+    with tritongen.precision("tf32x3"):
+        values = {
+            s: expect(op_of(text), args, split=s)["y"].value.item() for s in ("", "infinite", "nan")
+        }
+    assert values[""] < -2.7 and values["infinite"] == -math.inf and math.isnan(values["nan"])

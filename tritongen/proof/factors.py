@@ -86,11 +86,16 @@ def unsplit(x: torch.Tensor, split: str) -> torch.Tensor:
     return torch.where(large, share * size, low)
 
 
-def burst(term: torch.Tensor, x: torch.Tensor, y: torch.Tensor, split: str) -> torch.Tensor:
-    """The terms x * y of which a factor is infinite in TF32: infinite, or NaN where its parts cancel."""
-    a, b = (torch.where(f.abs() >= _UNSPLIT, f * math.inf, f) for f in (x, y))
-    there = a * b if split == "infinite" else torch.full_like(term, math.nan)
-    return torch.where(term.isfinite() & ~(a * b).isfinite(), there, term)
+def burst(term: torch.Tensor, factors: Sequence[torch.Tensor], split: str) -> torch.Tensor:
+    """The terms of which a factor is infinite in TF32: infinite, or NaN where its parts cancel.
+
+    Of three factors and more a kernel multiplies some first (`regrouped`).
+    """
+    largest = torch.stack([f.abs().to(torch.float64) for f in factors]).amax(0)
+    if len(factors) > 2:
+        largest, _ = regrouped(term, factors, 0.0)
+    there = term * math.inf if split == "infinite" else torch.full_like(term, math.nan)
+    return torch.where(term.isfinite() & (largest >= _UNSPLIT), there, term)
 
 
 def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -86,11 +86,12 @@ Pair = tuple[torch.Tensor, "torch.Tensor | None"]  # a value and its error; None
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """`slack` is None where the value is exact, inf where anything goes."""
+    """`slack` is None where the value is exact, inf where anything goes. `split`: whose tf32x3 it is (`expect`)."""
 
     value: torch.Tensor
     slack: torch.Tensor | None
     dtype: torch.dtype
+    split: str = ""
 
 
 def expect(
@@ -120,7 +121,7 @@ def expect(
                 error = tolerances[dtype].atol + tolerances[dtype].rtol * value.abs()
             shape = bound.shape(declared[nest.name])
             slack = None if error is None else error.reshape(shape)
-            found[nest.name] = Expected(value.reshape(shape), slack, torch_dtype(dtype))
+            found[nest.name] = Expected(value.reshape(shape), slack, torch_dtype(dtype), split)
             value, error = run.cast_pair(value, error, nest.dtype)
         tensors[nest.name], errors[nest.name] = value, error
     return {o.name: found[o.name] for o in op.outputs}
@@ -314,8 +315,10 @@ class _Bounded(Run):
             and self.on_cores(expr)
             and isinstance(expr.body, Call)
         ):
-            a, b = (self.value(arg, inner, used) for arg in expr.body.args)
-            v = burst(v, a, b, self.split)
+            among = factors_of(paste(expr.body, self.products(), None))
+            among = among if len(among) > 2 else list(expr.body.args)
+            factors = torch.broadcast_tensors(*(self.value(f, inner, used) for f in among))
+            v = burst(v, factors, self.split)
             value = fold(expr.op, *(flat_terms(expr, t, terms) for t in (v, terms)))
         most, lost = self.factors(expr, v, inner, used)
         found = (None if t is None else flat_terms(expr, t, terms) for t in (v, e, most, lost))
