@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
-from tritongen.runtime import product_us as _product_us
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2, product_us as _product_us
 
 
 @cache
@@ -713,21 +713,14 @@ def choose_bmm(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5
-            * 1
-            * sms
-            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * batches * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=(
-                64
-                if BLOCK_M == 64 and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-                else 32
-            ),
+            BLOCK_K=64 if BLOCK_M == 64 and batches * _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -740,8 +733,8 @@ def choose_bmm(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -765,11 +758,8 @@ def choose_bmm(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5
-            * 2
-            * sms
-            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * batches * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -790,15 +780,15 @@ def choose_bmm(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            _pow2(
                 min(
-                    sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    sms // max(1, batches * _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)),
+                    _cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
@@ -810,7 +800,7 @@ def choose_bmm(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -818,15 +808,15 @@ def choose_bmm(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            _pow2(
                 min(
-                    3 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    3 * sms // max(1, batches * _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)),
+                    _cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
@@ -838,7 +828,7 @@ def choose_bmm(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -848,7 +838,7 @@ def choose_bmm(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -859,7 +849,7 @@ def choose_bmm(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -910,8 +900,8 @@ def choose_bmm(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(batches * _cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(batches * _cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -926,15 +916,15 @@ def choose_bmm(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            _pow2(
                 min(
-                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, batches * _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)),
+                    _cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
@@ -946,7 +936,7 @@ def choose_bmm(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -971,7 +961,7 @@ def choose_bmm(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -2487,21 +2477,14 @@ def choose_bmm_backward_da(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5
-            * 1
-            * sms
-            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * batches * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=(
-                64
-                if BLOCK_M == 64 and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-                else 32
-            ),
+            BLOCK_K=64 if BLOCK_M == 64 and batches * _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -2514,8 +2497,8 @@ def choose_bmm_backward_da(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -2539,11 +2522,8 @@ def choose_bmm_backward_da(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5
-            * 2
-            * sms
-            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * batches * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -2564,15 +2544,15 @@ def choose_bmm_backward_da(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            _pow2(
                 min(
-                    sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    sms // max(1, batches * _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)),
+                    _cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
@@ -2584,7 +2564,7 @@ def choose_bmm_backward_da(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -2592,15 +2572,15 @@ def choose_bmm_backward_da(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            _pow2(
                 min(
-                    3 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    3 * sms // max(1, batches * _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)),
+                    _cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
@@ -2612,7 +2592,7 @@ def choose_bmm_backward_da(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -2622,7 +2602,7 @@ def choose_bmm_backward_da(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -2633,7 +2613,7 @@ def choose_bmm_backward_da(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -2684,8 +2664,8 @@ def choose_bmm_backward_da(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(batches * _cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(batches * _cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -2700,15 +2680,15 @@ def choose_bmm_backward_da(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            _pow2(
                 min(
-                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, batches * _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)),
+                    _cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
@@ -2720,7 +2700,7 @@ def choose_bmm_backward_da(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -2745,7 +2725,7 @@ def choose_bmm_backward_da(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -3124,21 +3104,14 @@ def choose_bmm_backward_db(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5
-            * 1
-            * sms
-            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * batches * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=(
-                64
-                if BLOCK_M == 64 and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-                else 32
-            ),
+            BLOCK_K=64 if BLOCK_M == 64 and batches * _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -3151,8 +3124,8 @@ def choose_bmm_backward_db(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -3176,11 +3149,8 @@ def choose_bmm_backward_db(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5
-            * 2
-            * sms
-            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * batches * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(batches * _cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -3201,15 +3171,15 @@ def choose_bmm_backward_db(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            _pow2(
                 min(
-                    sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    sms // max(1, batches * _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)),
+                    _cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
@@ -3221,7 +3191,7 @@ def choose_bmm_backward_db(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -3229,15 +3199,15 @@ def choose_bmm_backward_db(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            _pow2(
                 min(
-                    3 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    3 * sms // max(1, batches * _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)),
+                    _cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
@@ -3249,7 +3219,7 @@ def choose_bmm_backward_db(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -3259,7 +3229,7 @@ def choose_bmm_backward_db(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -3270,7 +3240,7 @@ def choose_bmm_backward_db(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -3321,8 +3291,8 @@ def choose_bmm_backward_db(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(batches * _cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(batches * _cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -3337,15 +3307,15 @@ def choose_bmm_backward_db(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            _pow2(
                 min(
-                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, batches * _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)),
+                    _cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
@@ -3357,7 +3327,7 @@ def choose_bmm_backward_db(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -3382,7 +3352,7 @@ def choose_bmm_backward_db(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,

@@ -16,7 +16,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
-from tritongen.runtime import product_us as _product_us
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2, product_us as _product_us
 
 
 @cache
@@ -367,7 +367,6 @@ def int8_linear_combine(
 
 
 def choose_int8_linear(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -386,17 +385,13 @@ def choose_int8_linear(
     found = []
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -406,7 +401,7 @@ def choose_int8_linear(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -414,16 +409,13 @@ def choose_int8_linear(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -434,7 +426,7 @@ def choose_int8_linear(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -444,7 +436,7 @@ def choose_int8_linear(
     if terms < 131072 and tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -455,7 +447,7 @@ def choose_int8_linear(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -506,8 +498,8 @@ def choose_int8_linear(
     if terms < 131072 and tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -522,16 +514,13 @@ def choose_int8_linear(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if terms < 131072 and not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -542,7 +531,7 @@ def choose_int8_linear(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -567,7 +556,7 @@ def choose_int8_linear(
     # few rows: deep in K, narrow in N
     if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -602,7 +591,6 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
-    batches = 1
     terms = K
     total = M * N
     tma = _takes_tiles(x, w)
@@ -614,19 +602,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_int8_linear(
-        batches,
-        M,
-        N,
-        K,
-        terms,
-        tma,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, N, K, terms, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     if variant in ("split", "split_small"):
         acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
@@ -1311,7 +1287,6 @@ def int8_linear_backward_dsw_finish(
 
 
 def choose_int8_linear_backward_acc(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -1330,17 +1305,13 @@ def choose_int8_linear_backward_acc(
     found = []
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -1350,7 +1321,7 @@ def choose_int8_linear_backward_acc(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -1358,16 +1329,13 @@ def choose_int8_linear_backward_acc(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -1378,7 +1346,7 @@ def choose_int8_linear_backward_acc(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -1388,7 +1356,7 @@ def choose_int8_linear_backward_acc(
     if terms < 131072 and tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -1399,7 +1367,7 @@ def choose_int8_linear_backward_acc(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -1438,8 +1406,8 @@ def choose_int8_linear_backward_acc(
     if terms < 131072 and tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -1454,16 +1422,13 @@ def choose_int8_linear_backward_acc(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if terms < 131072 and not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -1474,7 +1439,7 @@ def choose_int8_linear_backward_acc(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -1499,7 +1464,7 @@ def choose_int8_linear_backward_acc(
     # few rows: deep in K, narrow in N
     if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -1534,7 +1499,6 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     """Computes acc by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
-    batches = 1
     terms = K
     total = M * N
     tma = _takes_tiles(x, w)
@@ -1546,19 +1510,7 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_int8_linear_backward_acc(
-        batches,
-        M,
-        N,
-        K,
-        terms,
-        tma,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, N, K, terms, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     if variant in ("split", "split_small"):
         acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)

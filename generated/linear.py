@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
-from tritongen.runtime import product_us as _product_us
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2, product_us as _product_us
 
 
 @cache
@@ -611,7 +611,6 @@ def linear_combine(
 
 
 def choose_linear(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -633,14 +632,14 @@ def choose_linear(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            BLOCK_K=64 if BLOCK_M == 64 and _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -651,8 +650,8 @@ def choose_linear(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(_cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -672,8 +671,8 @@ def choose_linear(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -690,17 +689,13 @@ def choose_linear(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -710,7 +705,7 @@ def choose_linear(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -718,16 +713,13 @@ def choose_linear(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -738,7 +730,7 @@ def choose_linear(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -748,7 +740,7 @@ def choose_linear(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -759,7 +751,7 @@ def choose_linear(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -822,8 +814,8 @@ def choose_linear(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -838,16 +830,13 @@ def choose_linear(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -858,7 +847,7 @@ def choose_linear(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -883,7 +872,7 @@ def choose_linear(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -918,7 +907,6 @@ def launch_linear(x, w, b, y) -> None:
     x = x.reshape(batch, K)
     y = y.view(batch, N)
     PRECISION = _f32_precision("matmul")
-    batches = 1
     M = batch
     tma = _takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
@@ -930,19 +918,7 @@ def launch_linear(x, w, b, y) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_linear(
-        batches,
-        M,
-        N,
-        K,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
@@ -2289,7 +2265,6 @@ def linear_backward_db_finish(
 
 
 def choose_linear_backward_dx(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -2311,14 +2286,14 @@ def choose_linear_backward_dx(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            BLOCK_K=64 if BLOCK_M == 64 and _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -2329,8 +2304,8 @@ def choose_linear_backward_dx(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(_cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -2350,8 +2325,8 @@ def choose_linear_backward_dx(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -2368,17 +2343,13 @@ def choose_linear_backward_dx(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -2388,7 +2359,7 @@ def choose_linear_backward_dx(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -2396,16 +2367,13 @@ def choose_linear_backward_dx(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -2416,7 +2384,7 @@ def choose_linear_backward_dx(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -2426,7 +2394,7 @@ def choose_linear_backward_dx(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -2437,7 +2405,7 @@ def choose_linear_backward_dx(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -2488,8 +2456,8 @@ def choose_linear_backward_dx(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -2504,16 +2472,13 @@ def choose_linear_backward_dx(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -2524,7 +2489,7 @@ def choose_linear_backward_dx(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -2549,7 +2514,7 @@ def choose_linear_backward_dx(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -2584,7 +2549,6 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     dy = dy.reshape(batch, N)
     dx = dx.view(batch, K)
     PRECISION = _f32_precision("matmul")
-    batches = 1
     M = batch
     tma = _takes_tiles(dy, w)
     tf32x3 = PRECISION == "tf32x3"
@@ -2596,19 +2560,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_linear_backward_dx(
-        batches,
-        M,
-        K,
-        N,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, K, N, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
@@ -2886,7 +2838,6 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
 
 
 def choose_linear_backward_dw(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -2908,14 +2859,14 @@ def choose_linear_backward_dw(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            BLOCK_K=64 if BLOCK_M == 64 and _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -2926,8 +2877,8 @@ def choose_linear_backward_dw(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(_cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -2947,8 +2898,8 @@ def choose_linear_backward_dw(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -2965,17 +2916,13 @@ def choose_linear_backward_dw(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -2985,7 +2932,7 @@ def choose_linear_backward_dw(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -2993,16 +2940,13 @@ def choose_linear_backward_dw(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -3013,7 +2957,7 @@ def choose_linear_backward_dw(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -3023,7 +2967,7 @@ def choose_linear_backward_dw(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -3034,7 +2978,7 @@ def choose_linear_backward_dw(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -3085,8 +3029,8 @@ def choose_linear_backward_dw(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -3101,16 +3045,13 @@ def choose_linear_backward_dw(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -3121,7 +3062,7 @@ def choose_linear_backward_dw(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -3146,7 +3087,7 @@ def choose_linear_backward_dw(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -3181,7 +3122,6 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     dy = dy.reshape(batch, N)
     x = x.reshape(batch, K)
     PRECISION = _f32_precision("matmul")
-    batches = 1
     M = N
     tma = _takes_tiles(dy, x)
     tf32x3 = PRECISION == "tf32x3"
@@ -3193,19 +3133,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_linear_backward_dw(
-        batches,
-        M,
-        K,
-        batch,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, K, batch, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":

@@ -19,7 +19,7 @@ from triton.language.extra import libdevice
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
-from tritongen.runtime import product_us as _product_us
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2, product_us as _product_us
 
 
 @cache
@@ -758,7 +758,6 @@ def linear_gelu_combine(
 
 
 def choose_linear_gelu(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -780,14 +779,14 @@ def choose_linear_gelu(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            BLOCK_K=64 if BLOCK_M == 64 and _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -798,8 +797,8 @@ def choose_linear_gelu(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(_cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -819,8 +818,8 @@ def choose_linear_gelu(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -837,17 +836,13 @@ def choose_linear_gelu(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -857,7 +852,7 @@ def choose_linear_gelu(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -865,16 +860,13 @@ def choose_linear_gelu(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -885,7 +877,7 @@ def choose_linear_gelu(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -895,7 +887,7 @@ def choose_linear_gelu(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -906,7 +898,7 @@ def choose_linear_gelu(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -969,8 +961,8 @@ def choose_linear_gelu(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -985,16 +977,13 @@ def choose_linear_gelu(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -1005,7 +994,7 @@ def choose_linear_gelu(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -1030,7 +1019,7 @@ def choose_linear_gelu(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -1062,7 +1051,6 @@ def launch_linear_gelu(x, w, b, y) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = _f32_precision("matmul")
-    batches = 1
     tma = _takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
@@ -1073,19 +1061,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_linear_gelu(
-        batches,
-        M,
-        N,
-        K,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
@@ -1981,7 +1957,6 @@ def linear_gelu_forward_combine(
 
 
 def choose_linear_gelu_forward(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -2003,14 +1978,14 @@ def choose_linear_gelu_forward(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            BLOCK_K=64 if BLOCK_M == 64 and _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -2021,8 +1996,8 @@ def choose_linear_gelu_forward(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(_cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -2042,8 +2017,8 @@ def choose_linear_gelu_forward(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -2060,17 +2035,13 @@ def choose_linear_gelu_forward(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -2080,7 +2051,7 @@ def choose_linear_gelu_forward(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -2088,16 +2059,13 @@ def choose_linear_gelu_forward(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -2108,7 +2076,7 @@ def choose_linear_gelu_forward(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -2118,7 +2086,7 @@ def choose_linear_gelu_forward(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -2129,7 +2097,7 @@ def choose_linear_gelu_forward(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -2192,8 +2160,8 @@ def choose_linear_gelu_forward(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -2208,16 +2176,13 @@ def choose_linear_gelu_forward(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -2228,7 +2193,7 @@ def choose_linear_gelu_forward(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -2253,7 +2218,7 @@ def choose_linear_gelu_forward(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -2285,7 +2250,6 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = _f32_precision("matmul")
-    batches = 1
     tma = _takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
@@ -2296,19 +2260,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_linear_gelu_forward(
-        batches,
-        M,
-        N,
-        K,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":

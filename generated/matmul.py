@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
-from tritongen.runtime import product_us as _product_us
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2, product_us as _product_us
 
 
 @cache
@@ -582,7 +582,6 @@ def matmul_combine(
 
 
 def choose_matmul(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -604,14 +603,14 @@ def choose_matmul(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            BLOCK_K=64 if BLOCK_M == 64 and _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -622,8 +621,8 @@ def choose_matmul(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(_cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -643,8 +642,8 @@ def choose_matmul(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -661,17 +660,13 @@ def choose_matmul(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -681,7 +676,7 @@ def choose_matmul(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -689,16 +684,13 @@ def choose_matmul(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -709,7 +701,7 @@ def choose_matmul(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -719,7 +711,7 @@ def choose_matmul(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -730,7 +722,7 @@ def choose_matmul(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -781,8 +773,8 @@ def choose_matmul(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -797,16 +789,13 @@ def choose_matmul(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -817,7 +806,7 @@ def choose_matmul(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -842,7 +831,7 @@ def choose_matmul(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -874,7 +863,6 @@ def launch_matmul(a, b, y) -> None:
     M, K = a.shape
     N = b.shape[1]
     PRECISION = _f32_precision("matmul")
-    batches = 1
     tma = _takes_tiles(a, b)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
@@ -885,19 +873,7 @@ def launch_matmul(a, b, y) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
     variant, config = choose_matmul(
-        batches,
-        M,
-        N,
-        K,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
@@ -2099,7 +2075,6 @@ def matmul_backward_db_combine(
 
 
 def choose_matmul_backward_da(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -2121,14 +2096,14 @@ def choose_matmul_backward_da(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            BLOCK_K=64 if BLOCK_M == 64 and _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -2139,8 +2114,8 @@ def choose_matmul_backward_da(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(_cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -2160,8 +2135,8 @@ def choose_matmul_backward_da(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -2178,17 +2153,13 @@ def choose_matmul_backward_da(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -2198,7 +2169,7 @@ def choose_matmul_backward_da(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -2206,16 +2177,13 @@ def choose_matmul_backward_da(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -2226,7 +2194,7 @@ def choose_matmul_backward_da(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -2236,7 +2204,7 @@ def choose_matmul_backward_da(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -2247,7 +2215,7 @@ def choose_matmul_backward_da(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -2298,8 +2266,8 @@ def choose_matmul_backward_da(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -2314,16 +2282,13 @@ def choose_matmul_backward_da(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -2334,7 +2299,7 @@ def choose_matmul_backward_da(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -2359,7 +2324,7 @@ def choose_matmul_backward_da(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -2391,7 +2356,6 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
     M, K = a.shape
     N = b.shape[1]
     PRECISION = _f32_precision("matmul")
-    batches = 1
     tma = _takes_tiles(dy, b)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = b.element_size()
@@ -2402,19 +2366,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(b.device)
     variant, config = choose_matmul_backward_da(
-        batches,
-        M,
-        K,
-        N,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, K, N, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
@@ -2692,7 +2644,6 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
 
 
 def choose_matmul_backward_db(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -2714,14 +2665,14 @@ def choose_matmul_backward_db(
         BLOCK_M = (
             128
             if M > 64
-            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            and 7 * _cdiv(M, 128) * _cdiv(N, 128)
+            >= 5 * 1 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), 1 * sms)
             else 64
         )
         config = dict(
             BLOCK_M=BLOCK_M,
             BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            BLOCK_K=64 if BLOCK_M == 64 and _cdiv(M, 64) * _cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
@@ -2732,8 +2683,8 @@ def choose_matmul_backward_db(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
-            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 5 * _cdiv(_cdiv(M, 128) * _cdiv(N, 256), sms)
+            <= 3 * _cdiv(_cdiv(M, 128) * _cdiv(N, 128), sms)
             else 128
         )
         config = dict(
@@ -2753,8 +2704,8 @@ def choose_matmul_backward_db(
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
-            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            if 7 * _cdiv(M, 128) * _cdiv(N, 64)
+            >= 5 * 2 * sms * _cdiv(_cdiv(M, 128) * _cdiv(N, 64), 2 * sms)
             else 64
         )
         config = dict(
@@ -2771,17 +2722,13 @@ def choose_matmul_backward_db(
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -2791,7 +2738,7 @@ def choose_matmul_backward_db(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
             PROGRAMS=1,
@@ -2799,16 +2746,13 @@ def choose_matmul_backward_db(
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -2819,7 +2763,7 @@ def choose_matmul_backward_db(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -2829,7 +2773,7 @@ def choose_matmul_backward_db(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
             GROUP_M=8,
@@ -2840,7 +2784,7 @@ def choose_matmul_backward_db(
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -2891,8 +2835,8 @@ def choose_matmul_backward_db(
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 128), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
             else 64
         )
         config = dict(
@@ -2907,16 +2851,13 @@ def choose_matmul_backward_db(
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -2927,7 +2868,7 @@ def choose_matmul_backward_db(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -2952,7 +2893,7 @@ def choose_matmul_backward_db(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -2984,7 +2925,6 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     M, K = a.shape
     N = b.shape[1]
     PRECISION = _f32_precision("matmul")
-    batches = 1
     tma = _takes_tiles(dy, a)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
@@ -2995,19 +2935,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
     variant, config = choose_matmul_backward_db(
-        batches,
-        N,
-        K,
-        M,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        N, K, M, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":

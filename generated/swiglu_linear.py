@@ -20,7 +20,7 @@ from triton.language.extra import libdevice
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
-from tritongen.runtime import product_us as _product_us
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2, product_us as _product_us
 
 
 @cache
@@ -415,7 +415,6 @@ def swiglu_linear_combine(
 
 
 def choose_swiglu_linear(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -434,17 +433,13 @@ def choose_swiglu_linear(
     found = []
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -454,7 +449,7 @@ def choose_swiglu_linear(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
             PROGRAMS=1,
@@ -462,16 +457,13 @@ def choose_swiglu_linear(
         found.append((_product_us("descriptors", config, 2, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(32, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -482,7 +474,7 @@ def choose_swiglu_linear(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -492,7 +484,7 @@ def choose_swiglu_linear(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize,
             GROUP_M=8,
@@ -503,7 +495,7 @@ def choose_swiglu_linear(
         found.append((_product_us("descriptors", config, 2, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -554,8 +546,8 @@ def choose_swiglu_linear(
     if tma and itemsize <= 2:
         BLOCK_N = (
             64
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 32), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 32), sms)
             else 32
         )
         config = dict(
@@ -570,16 +562,13 @@ def choose_swiglu_linear(
         found.append((_product_us("descriptors", config, 2, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(32, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -590,7 +579,7 @@ def choose_swiglu_linear(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -615,7 +604,7 @@ def choose_swiglu_linear(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 32,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -647,7 +636,6 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = _f32_precision("matmul")
-    batches = 1
     tma = _takes_tiles(x, wg, wu)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
@@ -658,19 +646,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(wg.device)
     variant, config = choose_swiglu_linear(
-        batches,
-        M,
-        N,
-        K,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     if variant in ("split", "split_small"):
@@ -1249,7 +1225,6 @@ def swiglu_linear_forward_combine(
 
 
 def choose_swiglu_linear_forward(
-    batches: int,
     M: int,
     N: int,
     K: int,
@@ -1268,17 +1243,13 @@ def choose_swiglu_linear_forward(
     found = []
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(128, _pow2(M)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
+            _pow2(
+                min(sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K)) + 1
             )
             // 2,
         )
@@ -1288,7 +1259,7 @@ def choose_swiglu_linear_forward(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
             PROGRAMS=1,
@@ -1296,16 +1267,13 @@ def choose_swiglu_linear_forward(
         found.append((_product_us("descriptors", config, 2, 0, *call), "split", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(32, _pow2(N)))
         BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(3 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -1316,7 +1284,7 @@ def choose_swiglu_linear_forward(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4 if itemsize <= 2 else 3,
             PROGRAMS=3,
@@ -1326,7 +1294,7 @@ def choose_swiglu_linear_forward(
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
         config = dict(
-            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_M=max(32, _pow2(M)),
             BLOCK_N=BLOCK_N,
             BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize,
             GROUP_M=8,
@@ -1337,7 +1305,7 @@ def choose_swiglu_linear_forward(
         found.append((_product_us("descriptors", config, 2, 0, *call), "slender", config))
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(64, _pow2(N)))
         config = dict(
             BLOCK_M=64,
             BLOCK_N=BLOCK_N,
@@ -1388,8 +1356,8 @@ def choose_swiglu_linear_forward(
     if tma and itemsize <= 2:
         BLOCK_N = (
             64
-            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
-            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 32), sms)
+            if 7 * _cdiv(_cdiv(M, 64) * _cdiv(N, 64), sms)
+            <= 5 * _cdiv(_cdiv(M, 64) * _cdiv(N, 32), sms)
             else 32
         )
         config = dict(
@@ -1404,16 +1372,13 @@ def choose_swiglu_linear_forward(
         found.append((_product_us("descriptors", config, 2, 0, *call), "narrow", config))
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, _pow2(M)))
+        BLOCK_N = max(16, min(32, _pow2(N)))
         BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
         PARTS = max(
             1,
-            triton.next_power_of_2(
-                min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
-                )
+            _pow2(
+                min(8 * sms // max(1, _cdiv(M, BLOCK_M) * _cdiv(N, BLOCK_N)), _cdiv(K, 4 * BLOCK_K))
                 + 1
             )
             // 2,
@@ -1424,7 +1389,7 @@ def choose_swiglu_linear_forward(
             BLOCK_K=BLOCK_K,
             GROUP_M=8,
             PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            CHUNK=BLOCK_K * _cdiv(K, BLOCK_K * PARTS),
             num_warps=4,
             num_stages=4,
         )
@@ -1449,7 +1414,7 @@ def choose_swiglu_linear_forward(
     # few rows: deep in K, narrow in N
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_M=max(16, _pow2(M)),
             BLOCK_N=32 if N <= 64 * sms else 32,
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
@@ -1481,7 +1446,6 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = _f32_precision("matmul")
-    batches = 1
     tma = _takes_tiles(x, wg, wu)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
@@ -1492,19 +1456,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(wg.device)
     variant, config = choose_swiglu_linear_forward(
-        batches,
-        M,
-        N,
-        K,
-        tma,
-        tf32x3,
-        itemsize,
-        stored_bytes,
-        copied_bytes,
-        turned_bytes,
-        wide,
-        hip,
-        sms,
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     if variant in ("split", "split_small"):

@@ -45,7 +45,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
         if v.estimate is not None:
-            spoken |= {*estimated(step), "batches", "M", "N", "K"}
+            spoken |= {*estimated(step), *sizes_of(step)}
     known = [n for n, _ in step.facts]
     order = [*known, *(o.fact for o in step.orders), *(t.fact for t in step.tests)]
     order += [
@@ -64,6 +64,11 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     ]
     order += ["deterministic", "hip", "sms"]
     return tuple((n, n) for n in dict.fromkeys(order) if n in spoken - config)
+
+
+def sizes_of(step: Step) -> tuple[str, ...]:
+    """What a product's plan calls its extents."""
+    return *(("batches",) if step.kernels[0].axes[0].digits else ()), "M", "N", "K"
 
 
 def estimated(step: Step) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from tritongen.emit.facts import (
     is_wide_text,
     pack_source,
     permuted,
+    sizes_of,
     touched,
     used_facts,
 )
@@ -41,6 +42,8 @@ from tritongen.schedule import rules
 from tritongen.schedule.plan import Pack, Step, Variant, View, pack_dims, stored_dims
 
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
+# Where many candidates are compared: triton.cdiv takes 3 us a call.
+QUICK = {"pow2": "_pow2", "cdiv": "_cdiv"}
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
 LAUNCH_WORDS = frozenset(
     """allow_flush_denorm allowed_dot_input_precisions arch backend backend_name debug default_dot_input_precision
@@ -359,18 +362,18 @@ def host_dtype(context: Context, dtype: str) -> str:
 
 def choose_branch(variant: Variant) -> Candidate:
     """What another entry speaks of gets a name of its own."""
-    spoken = set().union(*(rules.names(rule) for _, rule in variant.config))
-    named = [(name, rule_text(rule, {})) for name, rule in variant.config if name in spoken]
-    entries = ", ".join(
-        f"{name}={name if name in spoken else rule_text(rule, {})}" for name, rule in variant.config
-    )
-    when = "" if variant.when == "True" else rule_text(variant.when, {})
-    lines = [f"{n} = {text}" for n, text in named]
+    estimate = variant.estimate
+    renames = {} if estimate is None else QUICK
+    rule = {name: rule_text(text, renames) for name, text in variant.config}
+    spoken = set().union(*(rules.names(text) for _, text in variant.config))
+    lines = [f"{name} = {text}" for name, text in rule.items() if name in spoken]
+    entries = ", ".join(f"{name}={name if name in spoken else rule[name]}" for name in rule)
     result = f'return "{variant.name}", dict({entries})'
-    if (estimate := variant.estimate) is not None:
+    if estimate is not None:
         lines.append(f"config = dict({entries})")
-        asked = f'"{estimate.kind}", config, {estimate.sums}, {rule_text(estimate.ahead, {})}'
+        asked = f'"{estimate.kind}", config, {estimate.sums}, {rule_text(estimate.ahead, renames)}'
         result = f'found.append((_product_us({asked}, *call), "{variant.name}", config))'
+    when = "" if variant.when == "True" else rule_text(variant.when, renames)
     return when, variant.why, tuple(lines), result
 
 
@@ -378,8 +381,8 @@ def estimate_lines(step: Step) -> tuple[str, ...]:
     """The call as `product_us` takes it, and no candidates yet."""
     if all(v.estimate is None for v in step.variants):
         return ()
-    batches = "batches" if step.kernels[0].axes[0].digits else "1"
-    return f"call = ({batches}, M, N, K), {', '.join(estimated(step))}", "found = []"
+    sizes = ("1", *sizes_of(step))[-4:]
+    return f"call = ({', '.join(sizes)}), {', '.join(estimated(step))}", "found = []"
 
 
 def scratch_lines(

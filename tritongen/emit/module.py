@@ -136,5 +136,6 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
         if body.asks:
             lines.append("from tritongen.runtime import f32_precision as _f32_precision")
         if body.estimated:
-            lines.append("from tritongen.runtime import product_us as _product_us")
+            names = "cdiv as _cdiv, pow2 as _pow2, product_us as _product_us"
+            lines.append(f"from tritongen.runtime.products import {names}")
     return lines

@@ -16,7 +16,6 @@ from tritongen.runtime.functional import Batch
 from tritongen.runtime.gradients import Backward
 from tritongen.runtime.layout import empty, memory_format
 from tritongen.runtime.precision import f32_precision
-from tritongen.runtime.products import product_us
 from tritongen.runtime.registry import op
 
 if os.environ.get("TRITON_INTERPRET") == "1":
@@ -42,4 +41,4 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_dtypes()
     install_one_patch()
 
-__all__ = ["Backward", "Batch", "empty", "f32_precision", "memory_format", "op", "product_us"]
+__all__ = ["Backward", "Batch", "empty", "f32_precision", "memory_format", "op"]
