@@ -844,7 +844,7 @@ def choose_attention_s(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
     found = []
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -872,7 +872,7 @@ def choose_attention_s(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -900,7 +900,7 @@ def choose_attention_s(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -913,7 +913,7 @@ def choose_attention_s(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -926,7 +926,7 @@ def choose_attention_s(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -938,7 +938,7 @@ def choose_attention_s(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # few waves, with work behind the sums: two programs a multiprocessor take turns
+    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -950,7 +950,7 @@ def choose_attention_s(
             PROGRAMS=2,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "twin", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -962,7 +962,7 @@ def choose_attention_s(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -974,7 +974,7 @@ def choose_attention_s(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -992,7 +992,7 @@ def choose_attention_s(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -1019,13 +1019,13 @@ def choose_attention_s(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -1036,7 +1036,7 @@ def choose_attention_s(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -1047,13 +1047,13 @@ def choose_attention_s(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -1427,7 +1427,7 @@ def choose_attention_o(
     batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -1462,7 +1462,7 @@ def choose_attention_o(
             num_warps=4,
             num_stages=4,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -1473,7 +1473,7 @@ def choose_attention_o(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -1489,7 +1489,7 @@ def choose_attention_o(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -1499,7 +1499,7 @@ def choose_attention_o(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -1512,7 +1512,7 @@ def choose_attention_o(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -3238,7 +3238,7 @@ def choose_attention_backward_s_sum(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
     found = []
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -3266,7 +3266,7 @@ def choose_attention_backward_s_sum(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -3294,7 +3294,7 @@ def choose_attention_backward_s_sum(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -3307,7 +3307,7 @@ def choose_attention_backward_s_sum(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -3320,7 +3320,7 @@ def choose_attention_backward_s_sum(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -3332,7 +3332,7 @@ def choose_attention_backward_s_sum(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -3344,7 +3344,7 @@ def choose_attention_backward_s_sum(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -3356,7 +3356,7 @@ def choose_attention_backward_s_sum(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -3374,7 +3374,7 @@ def choose_attention_backward_s_sum(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -3401,13 +3401,13 @@ def choose_attention_backward_s_sum(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -3418,7 +3418,7 @@ def choose_attention_backward_s_sum(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -3429,13 +3429,13 @@ def choose_attention_backward_s_sum(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -3925,7 +3925,7 @@ def choose_attention_backward_dp_sum(
     batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -3960,7 +3960,7 @@ def choose_attention_backward_dp_sum(
             num_warps=4,
             num_stages=4,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -3971,7 +3971,7 @@ def choose_attention_backward_dp_sum(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -3987,7 +3987,7 @@ def choose_attention_backward_dp_sum(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -3997,7 +3997,7 @@ def choose_attention_backward_dp_sum(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -4010,7 +4010,7 @@ def choose_attention_backward_dp_sum(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -4117,7 +4117,7 @@ def choose_attention_backward_dq(
     batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -4152,7 +4152,7 @@ def choose_attention_backward_dq(
             num_warps=4,
             num_stages=4,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -4163,7 +4163,7 @@ def choose_attention_backward_dq(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -4179,7 +4179,7 @@ def choose_attention_backward_dq(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -4189,7 +4189,7 @@ def choose_attention_backward_dq(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -4202,7 +4202,7 @@ def choose_attention_backward_dq(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -4336,7 +4336,7 @@ def choose_attention_backward_dk(
     batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -4371,7 +4371,7 @@ def choose_attention_backward_dk(
             num_warps=4,
             num_stages=4,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -4382,7 +4382,7 @@ def choose_attention_backward_dk(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -4398,7 +4398,7 @@ def choose_attention_backward_dk(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -4408,7 +4408,7 @@ def choose_attention_backward_dk(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -4421,7 +4421,7 @@ def choose_attention_backward_dk(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -4555,7 +4555,7 @@ def choose_attention_backward_dv(
     batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -4590,7 +4590,7 @@ def choose_attention_backward_dv(
             num_warps=4,
             num_stages=4,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -4601,7 +4601,7 @@ def choose_attention_backward_dv(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -4617,7 +4617,7 @@ def choose_attention_backward_dv(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -4627,7 +4627,7 @@ def choose_attention_backward_dv(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -4640,7 +4640,7 @@ def choose_attention_backward_dv(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,

@@ -708,7 +708,7 @@ def choose_bmm(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -729,7 +729,7 @@ def choose_bmm(
         found.append(
             (_product_us("left ahead", config, 1, 4 * batches * M * K, *call), "left_ahead", config)
         )
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -754,7 +754,7 @@ def choose_bmm(
                 config,
             )
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -778,7 +778,7 @@ def choose_bmm(
                 config,
             )
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -806,7 +806,7 @@ def choose_bmm(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -834,7 +834,7 @@ def choose_bmm(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -847,7 +847,7 @@ def choose_bmm(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -860,7 +860,7 @@ def choose_bmm(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -872,7 +872,7 @@ def choose_bmm(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -884,7 +884,7 @@ def choose_bmm(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -896,7 +896,7 @@ def choose_bmm(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -914,7 +914,7 @@ def choose_bmm(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -941,13 +941,13 @@ def choose_bmm(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -958,7 +958,7 @@ def choose_bmm(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -969,13 +969,13 @@ def choose_bmm(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -2472,7 +2472,7 @@ def choose_bmm_backward_da(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2493,7 +2493,7 @@ def choose_bmm_backward_da(
         found.append(
             (_product_us("left ahead", config, 1, 4 * batches * M * K, *call), "left_ahead", config)
         )
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -2518,7 +2518,7 @@ def choose_bmm_backward_da(
                 config,
             )
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2542,7 +2542,7 @@ def choose_bmm_backward_da(
                 config,
             )
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -2570,7 +2570,7 @@ def choose_bmm_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2598,7 +2598,7 @@ def choose_bmm_backward_da(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -2611,7 +2611,7 @@ def choose_bmm_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -2624,7 +2624,7 @@ def choose_bmm_backward_da(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -2636,7 +2636,7 @@ def choose_bmm_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -2648,7 +2648,7 @@ def choose_bmm_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2660,7 +2660,7 @@ def choose_bmm_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -2678,7 +2678,7 @@ def choose_bmm_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2705,13 +2705,13 @@ def choose_bmm_backward_da(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2722,7 +2722,7 @@ def choose_bmm_backward_da(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -2733,13 +2733,13 @@ def choose_bmm_backward_da(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -3099,7 +3099,7 @@ def choose_bmm_backward_db(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -3120,7 +3120,7 @@ def choose_bmm_backward_db(
         found.append(
             (_product_us("left ahead", config, 1, 4 * batches * M * K, *call), "left_ahead", config)
         )
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -3145,7 +3145,7 @@ def choose_bmm_backward_db(
                 config,
             )
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -3169,7 +3169,7 @@ def choose_bmm_backward_db(
                 config,
             )
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -3197,7 +3197,7 @@ def choose_bmm_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -3225,7 +3225,7 @@ def choose_bmm_backward_db(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -3238,7 +3238,7 @@ def choose_bmm_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -3251,7 +3251,7 @@ def choose_bmm_backward_db(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -3263,7 +3263,7 @@ def choose_bmm_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -3275,7 +3275,7 @@ def choose_bmm_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -3287,7 +3287,7 @@ def choose_bmm_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -3305,7 +3305,7 @@ def choose_bmm_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -3332,13 +3332,13 @@ def choose_bmm_backward_db(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -3349,7 +3349,7 @@ def choose_bmm_backward_db(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -3360,13 +3360,13 @@ def choose_bmm_backward_db(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,

@@ -1060,7 +1060,7 @@ def choose_conv1d(
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and as_rows
@@ -1084,7 +1084,7 @@ def choose_conv1d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
         and as_rows
@@ -1108,7 +1108,7 @@ def choose_conv1d(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
         and as_rows
@@ -1132,7 +1132,7 @@ def choose_conv1d(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and places < 2**31
@@ -1155,7 +1155,7 @@ def choose_conv1d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
         and places < 2**31
@@ -1178,7 +1178,7 @@ def choose_conv1d(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
         and places < 2**31
@@ -3437,7 +3437,7 @@ def choose_conv1d_backward_dx(
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and as_rows
@@ -3461,7 +3461,7 @@ def choose_conv1d_backward_dx(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
         and as_rows
@@ -3485,7 +3485,7 @@ def choose_conv1d_backward_dx(
             num_stages=3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
         and as_rows
@@ -3509,7 +3509,7 @@ def choose_conv1d_backward_dx(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and places < 2**31
@@ -3532,7 +3532,7 @@ def choose_conv1d_backward_dx(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
         and places < 2**31
@@ -3555,7 +3555,7 @@ def choose_conv1d_backward_dx(
             num_stages=3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
         and places < 2**31

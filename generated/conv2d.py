@@ -1214,7 +1214,7 @@ def choose_conv2d(
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and as_rows
@@ -1238,7 +1238,7 @@ def choose_conv2d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
         and as_rows
@@ -1262,7 +1262,7 @@ def choose_conv2d(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
         and as_rows
@@ -1286,7 +1286,7 @@ def choose_conv2d(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and places < 2**31
@@ -1309,7 +1309,7 @@ def choose_conv2d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
         and places < 2**31
@@ -1332,7 +1332,7 @@ def choose_conv2d(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
         and places < 2**31
@@ -3896,7 +3896,7 @@ def choose_conv2d_backward_dx(
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and as_rows
@@ -3920,7 +3920,7 @@ def choose_conv2d_backward_dx(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
         and as_rows
@@ -3944,7 +3944,7 @@ def choose_conv2d_backward_dx(
             num_stages=3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
         and as_rows
@@ -3968,7 +3968,7 @@ def choose_conv2d_backward_dx(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and places < 2**31
@@ -3991,7 +3991,7 @@ def choose_conv2d_backward_dx(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
         and places < 2**31
@@ -4014,7 +4014,7 @@ def choose_conv2d_backward_dx(
             num_stages=3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
         and places < 2**31

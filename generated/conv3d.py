@@ -895,7 +895,7 @@ def choose_conv3d(
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and as_rows
@@ -919,7 +919,7 @@ def choose_conv3d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
         and as_rows
@@ -943,7 +943,7 @@ def choose_conv3d(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
         and as_rows
@@ -967,7 +967,7 @@ def choose_conv3d(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and places < 2**31
@@ -990,7 +990,7 @@ def choose_conv3d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
         and places < 2**31
@@ -1013,7 +1013,7 @@ def choose_conv3d(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
         and places < 2**31

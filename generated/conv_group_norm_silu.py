@@ -1472,7 +1472,7 @@ def choose_conv_group_norm_silu_conv2d(
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and as_rows
@@ -1496,7 +1496,7 @@ def choose_conv_group_norm_silu_conv2d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
         and as_rows
@@ -1520,7 +1520,7 @@ def choose_conv_group_norm_silu_conv2d(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
         and as_rows
@@ -1544,7 +1544,7 @@ def choose_conv_group_norm_silu_conv2d(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and places < 2**31
@@ -1567,7 +1567,7 @@ def choose_conv_group_norm_silu_conv2d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
         and places < 2**31
@@ -1590,7 +1590,7 @@ def choose_conv_group_norm_silu_conv2d(
             num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
         and places < 2**31
@@ -4094,7 +4094,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and as_rows
@@ -4118,7 +4118,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
         and as_rows
@@ -4142,7 +4142,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             num_stages=2,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
         and as_rows
@@ -4166,7 +4166,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and places < 2**31
@@ -4189,7 +4189,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
         and places < 2**31
@@ -4212,7 +4212,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             num_stages=3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
         and places < 2**31
@@ -9192,7 +9192,7 @@ def choose_conv_group_norm_silu_backward_dx(
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and as_rows
@@ -9216,7 +9216,7 @@ def choose_conv_group_norm_silu_backward_dx(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
         and as_rows
@@ -9240,7 +9240,7 @@ def choose_conv_group_norm_silu_backward_dx(
             num_stages=3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
         and as_rows
@@ -9264,7 +9264,7 @@ def choose_conv_group_norm_silu_backward_dx(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
         and places < 2**31
@@ -9287,7 +9287,7 @@ def choose_conv_group_norm_silu_backward_dx(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
         and places < 2**31
@@ -9310,7 +9310,7 @@ def choose_conv_group_norm_silu_backward_dx(
             num_stages=3,
             PROGRAMS=1,
         )
-    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
         and places < 2**31

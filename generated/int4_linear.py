@@ -202,7 +202,7 @@ def choose_int4_linear(
     M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -237,7 +237,7 @@ def choose_int4_linear(
             num_warps=4,
             num_stages=3,
         )
-    # enough tiles of 128 x 64
+    # by pointers, in tiles of 128 x 64
     if not hip and itemsize <= 4 and N > 32 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
         return "medium", dict(
             BLOCK_M=128,
@@ -247,7 +247,7 @@ def choose_int4_linear(
             num_warps=4,
             num_stages=2,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -257,7 +257,7 @@ def choose_int4_linear(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -271,7 +271,7 @@ def choose_int4_linear(
             num_warps=4,
             num_stages=4,
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -629,7 +629,7 @@ def choose_int4_linear_backward_dx(
     M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -664,7 +664,7 @@ def choose_int4_linear_backward_dx(
             num_warps=4,
             num_stages=4,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -675,7 +675,7 @@ def choose_int4_linear_backward_dx(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -691,7 +691,7 @@ def choose_int4_linear_backward_dx(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -701,7 +701,7 @@ def choose_int4_linear_backward_dx(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -710,7 +710,7 @@ def choose_int4_linear_backward_dx(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,

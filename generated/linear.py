@@ -627,7 +627,7 @@ def choose_linear(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -646,7 +646,7 @@ def choose_linear(
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
         found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -667,7 +667,7 @@ def choose_linear(
         found.append(
             (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -687,7 +687,7 @@ def choose_linear(
         found.append(
             (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -711,7 +711,7 @@ def choose_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -736,7 +736,7 @@ def choose_linear(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -749,7 +749,7 @@ def choose_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -762,7 +762,7 @@ def choose_linear(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -774,7 +774,7 @@ def choose_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # few waves, with work behind the sums: two programs a multiprocessor take turns
+    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -786,7 +786,7 @@ def choose_linear(
             PROGRAMS=2,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "twin", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -798,7 +798,7 @@ def choose_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -810,7 +810,7 @@ def choose_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -828,7 +828,7 @@ def choose_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -852,13 +852,13 @@ def choose_linear(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -869,7 +869,7 @@ def choose_linear(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -880,13 +880,13 @@ def choose_linear(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -2281,7 +2281,7 @@ def choose_linear_backward_dx(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2300,7 +2300,7 @@ def choose_linear_backward_dx(
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
         found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -2321,7 +2321,7 @@ def choose_linear_backward_dx(
         found.append(
             (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2341,7 +2341,7 @@ def choose_linear_backward_dx(
         found.append(
             (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -2365,7 +2365,7 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2390,7 +2390,7 @@ def choose_linear_backward_dx(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -2403,7 +2403,7 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -2416,7 +2416,7 @@ def choose_linear_backward_dx(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -2428,7 +2428,7 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -2440,7 +2440,7 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2452,7 +2452,7 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -2470,7 +2470,7 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2494,13 +2494,13 @@ def choose_linear_backward_dx(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2511,7 +2511,7 @@ def choose_linear_backward_dx(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -2522,13 +2522,13 @@ def choose_linear_backward_dx(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -2854,7 +2854,7 @@ def choose_linear_backward_dw(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2873,7 +2873,7 @@ def choose_linear_backward_dw(
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
         found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -2894,7 +2894,7 @@ def choose_linear_backward_dw(
         found.append(
             (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2914,7 +2914,7 @@ def choose_linear_backward_dw(
         found.append(
             (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -2938,7 +2938,7 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2963,7 +2963,7 @@ def choose_linear_backward_dw(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -2976,7 +2976,7 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -2989,7 +2989,7 @@ def choose_linear_backward_dw(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -3001,7 +3001,7 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -3013,7 +3013,7 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -3025,7 +3025,7 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -3043,7 +3043,7 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -3067,13 +3067,13 @@ def choose_linear_backward_dw(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -3084,7 +3084,7 @@ def choose_linear_backward_dw(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -3095,13 +3095,13 @@ def choose_linear_backward_dw(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,

@@ -774,7 +774,7 @@ def choose_linear_gelu(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -793,7 +793,7 @@ def choose_linear_gelu(
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
         found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -814,7 +814,7 @@ def choose_linear_gelu(
         found.append(
             (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -834,7 +834,7 @@ def choose_linear_gelu(
         found.append(
             (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -858,7 +858,7 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -883,7 +883,7 @@ def choose_linear_gelu(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -896,7 +896,7 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -909,7 +909,7 @@ def choose_linear_gelu(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -921,7 +921,7 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # few waves, with work behind the sums: two programs a multiprocessor take turns
+    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -933,7 +933,7 @@ def choose_linear_gelu(
             PROGRAMS=2,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "twin", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -945,7 +945,7 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -957,7 +957,7 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -975,7 +975,7 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -999,13 +999,13 @@ def choose_linear_gelu(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -1016,7 +1016,7 @@ def choose_linear_gelu(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -1027,13 +1027,13 @@ def choose_linear_gelu(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -1973,7 +1973,7 @@ def choose_linear_gelu_forward(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -1992,7 +1992,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
         found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -2013,7 +2013,7 @@ def choose_linear_gelu_forward(
         found.append(
             (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2033,7 +2033,7 @@ def choose_linear_gelu_forward(
         found.append(
             (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -2057,7 +2057,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2082,7 +2082,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -2095,7 +2095,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -2108,7 +2108,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -2120,7 +2120,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # few waves, with work behind the sums: two programs a multiprocessor take turns
+    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -2132,7 +2132,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=2,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "twin", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -2144,7 +2144,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2156,7 +2156,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -2174,7 +2174,7 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2198,13 +2198,13 @@ def choose_linear_gelu_forward(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2215,7 +2215,7 @@ def choose_linear_gelu_forward(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -2226,13 +2226,13 @@ def choose_linear_gelu_forward(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -3143,7 +3143,7 @@ def choose_linear_gelu_backward_dx(
     M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -3178,7 +3178,7 @@ def choose_linear_gelu_backward_dx(
             num_warps=4,
             num_stages=4,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -3189,7 +3189,7 @@ def choose_linear_gelu_backward_dx(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -3205,7 +3205,7 @@ def choose_linear_gelu_backward_dx(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -3215,7 +3215,7 @@ def choose_linear_gelu_backward_dx(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -3224,7 +3224,7 @@ def choose_linear_gelu_backward_dx(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -3333,7 +3333,7 @@ def choose_linear_gelu_backward_dw(
     M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -3368,7 +3368,7 @@ def choose_linear_gelu_backward_dw(
             num_warps=4,
             num_stages=4,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -3379,7 +3379,7 @@ def choose_linear_gelu_backward_dw(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -3395,7 +3395,7 @@ def choose_linear_gelu_backward_dw(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -3405,7 +3405,7 @@ def choose_linear_gelu_backward_dw(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -3414,7 +3414,7 @@ def choose_linear_gelu_backward_dw(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,

@@ -598,7 +598,7 @@ def choose_matmul(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -617,7 +617,7 @@ def choose_matmul(
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
         found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -638,7 +638,7 @@ def choose_matmul(
         found.append(
             (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -658,7 +658,7 @@ def choose_matmul(
         found.append(
             (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -682,7 +682,7 @@ def choose_matmul(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -707,7 +707,7 @@ def choose_matmul(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -720,7 +720,7 @@ def choose_matmul(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -733,7 +733,7 @@ def choose_matmul(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -745,7 +745,7 @@ def choose_matmul(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -757,7 +757,7 @@ def choose_matmul(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -769,7 +769,7 @@ def choose_matmul(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -787,7 +787,7 @@ def choose_matmul(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -811,13 +811,13 @@ def choose_matmul(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -828,7 +828,7 @@ def choose_matmul(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -839,13 +839,13 @@ def choose_matmul(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -2091,7 +2091,7 @@ def choose_matmul_backward_da(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2110,7 +2110,7 @@ def choose_matmul_backward_da(
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
         found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -2131,7 +2131,7 @@ def choose_matmul_backward_da(
         found.append(
             (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2151,7 +2151,7 @@ def choose_matmul_backward_da(
         found.append(
             (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -2175,7 +2175,7 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2200,7 +2200,7 @@ def choose_matmul_backward_da(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -2213,7 +2213,7 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -2226,7 +2226,7 @@ def choose_matmul_backward_da(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -2238,7 +2238,7 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -2250,7 +2250,7 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2262,7 +2262,7 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -2280,7 +2280,7 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2304,13 +2304,13 @@ def choose_matmul_backward_da(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2321,7 +2321,7 @@ def choose_matmul_backward_da(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -2332,13 +2332,13 @@ def choose_matmul_backward_da(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -2660,7 +2660,7 @@ def choose_matmul_backward_db(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    # left operand split ahead into TF32 numbers and rests, right one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2679,7 +2679,7 @@ def choose_matmul_backward_db(
             PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
         found.append((_product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config))
-    # large in f32: both operands split once into TF32 numbers and their rests
+    # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
             256
@@ -2700,7 +2700,7 @@ def choose_matmul_backward_db(
         found.append(
             (_product_us("both ahead", config, 1, 4 * (M * K + K * N), *call), "prepared", config)
         )
-    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
             128
@@ -2720,7 +2720,7 @@ def choose_matmul_backward_db(
         found.append(
             (_product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
         )
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(128, _pow2(N)))
@@ -2744,7 +2744,7 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2769,7 +2769,7 @@ def choose_matmul_backward_db(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
@@ -2782,7 +2782,7 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, _pow2(N)))
         config = dict(
@@ -2795,7 +2795,7 @@ def choose_matmul_backward_db(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "stream", config))
-    # large, and tiles of 3 strips of 64 rows fill the waves better
+    # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
             BLOCK_M=64,
@@ -2807,7 +2807,7 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("strips", config, 1, 0, *call), "strips", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -2819,7 +2819,7 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2831,7 +2831,7 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             128
@@ -2849,7 +2849,7 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 1, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -2873,13 +2873,13 @@ def choose_matmul_backward_db(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -2890,7 +2890,7 @@ def choose_matmul_backward_db(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -2901,13 +2901,13 @@ def choose_matmul_backward_db(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=64,

@@ -431,7 +431,7 @@ def choose_swiglu_linear(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -455,7 +455,7 @@ def choose_swiglu_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(32, _pow2(N)))
@@ -480,7 +480,7 @@ def choose_swiglu_linear(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
         config = dict(
@@ -493,7 +493,7 @@ def choose_swiglu_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(64, _pow2(N)))
         config = dict(
@@ -506,7 +506,7 @@ def choose_swiglu_linear(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "stream", config))
-    # few waves, with work behind the sums: two programs a multiprocessor take turns
+    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -518,7 +518,7 @@ def choose_swiglu_linear(
             PROGRAMS=2,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "twin", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -530,7 +530,7 @@ def choose_swiglu_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -542,7 +542,7 @@ def choose_swiglu_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             64
@@ -560,7 +560,7 @@ def choose_swiglu_linear(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(32, _pow2(N)))
@@ -584,13 +584,13 @@ def choose_swiglu_linear(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -601,7 +601,7 @@ def choose_swiglu_linear(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -612,13 +612,13 @@ def choose_swiglu_linear(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=32,
@@ -1241,7 +1241,7 @@ def choose_swiglu_linear_forward(
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
@@ -1265,7 +1265,7 @@ def choose_swiglu_linear_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "split", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(32, _pow2(N)))
@@ -1290,7 +1290,7 @@ def choose_swiglu_linear_forward(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "split_small", config))
-    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
         config = dict(
@@ -1303,7 +1303,7 @@ def choose_swiglu_linear_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "slender", config))
-    # long, and bound by memory: small tiles, three programs a multiprocessor
+    # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(64, _pow2(N)))
         config = dict(
@@ -1316,7 +1316,7 @@ def choose_swiglu_linear_forward(
             PROGRAMS=3,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "stream", config))
-    # few waves, with work behind the sums: two programs a multiprocessor take turns
+    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -1328,7 +1328,7 @@ def choose_swiglu_linear_forward(
             PROGRAMS=2,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "twin", config))
-    # large, and its widest tiles fill whole waves of multiprocessors
+    # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
             BLOCK_M=128,
@@ -1340,7 +1340,7 @@ def choose_swiglu_linear_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "persistent", config))
-    # large, and tiles of 128 x 128 fill the waves better
+    # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -1352,7 +1352,7 @@ def choose_swiglu_linear_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "square", config))
-    # large, but few tiles: small ones, to have one for every multiprocessor
+    # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
             64
@@ -1370,7 +1370,7 @@ def choose_swiglu_linear_forward(
             PROGRAMS=1,
         )
         found.append((_product_us("descriptors", config, 2, 0, *call), "narrow", config))
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(32, _pow2(N)))
@@ -1394,13 +1394,13 @@ def choose_swiglu_linear_forward(
             num_stages=4,
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "split_pointers", config))
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "large", config))
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=128,
@@ -1411,7 +1411,7 @@ def choose_swiglu_linear_forward(
             num_stages=4 if itemsize <= 2 else 3,
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "medium", config))
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         config = dict(
             BLOCK_M=max(16, _pow2(M)),
@@ -1422,13 +1422,13 @@ def choose_swiglu_linear_forward(
             num_stages=4 if M <= 32 else 5,
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "slim", config))
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
         found.append((_product_us("pointers", config, 2, 0, *call), "thin", config))
-    # any size
+    # by pointers, in small tiles
     config = dict(
         BLOCK_M=64,
         BLOCK_N=32,
@@ -2311,7 +2311,7 @@ def choose_swiglu_linear_backward_dx_sum(
     M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -2346,7 +2346,7 @@ def choose_swiglu_linear_backward_dx_sum(
             num_warps=4,
             num_stages=4,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -2357,7 +2357,7 @@ def choose_swiglu_linear_backward_dx_sum(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -2373,7 +2373,7 @@ def choose_swiglu_linear_backward_dx_sum(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -2383,7 +2383,7 @@ def choose_swiglu_linear_backward_dx_sum(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -2392,7 +2392,7 @@ def choose_swiglu_linear_backward_dx_sum(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -2502,7 +2502,7 @@ def choose_swiglu_linear_backward_dx(
     M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -2537,7 +2537,7 @@ def choose_swiglu_linear_backward_dx(
             num_warps=4,
             num_stages=4 if BLOCK_N <= 32 else 3,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -2548,7 +2548,7 @@ def choose_swiglu_linear_backward_dx(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -2564,7 +2564,7 @@ def choose_swiglu_linear_backward_dx(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -2574,7 +2574,7 @@ def choose_swiglu_linear_backward_dx(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 3),
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -2583,7 +2583,7 @@ def choose_swiglu_linear_backward_dx(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,
@@ -2705,7 +2705,7 @@ def choose_swiglu_linear_backward_dwg(
     M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
         not hip
         and itemsize <= 4
@@ -2740,7 +2740,7 @@ def choose_swiglu_linear_backward_dwg(
             num_warps=4,
             num_stages=4 if BLOCK_M <= 32 else 3,
         )
-    # enough work for the widest tile on every multiprocessor
+    # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
@@ -2751,7 +2751,7 @@ def choose_swiglu_linear_backward_dwg(
         return "large", dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # enough tiles of 128 x 128
+    # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
@@ -2767,7 +2767,7 @@ def choose_swiglu_linear_backward_dwg(
             num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
         )
-    # few rows: deep in K, narrow in N
+    # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
@@ -2777,7 +2777,7 @@ def choose_swiglu_linear_backward_dwg(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 3),
         )
-    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
@@ -2786,7 +2786,7 @@ def choose_swiglu_linear_backward_dwg(
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
-    # any size
+    # by pointers, in small tiles
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=32,

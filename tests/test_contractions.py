@@ -7,12 +7,15 @@ import os
 import re
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
 
 from tritongen import pipeline
+from tritongen.choice import holding
 from tritongen.proof.crosscompile import wrong_instructions
 from tritongen.runtime.load import load_text
 from tritongen.trace import compile_launch, ptx, trace
@@ -180,6 +183,22 @@ def test_the_least_estimate_is_what_took_least(name):
     for variant, calls in BEST[name].items():
         for sizes in calls:
             assert chosen(name, **OPERANDS[name](*sizes)) == variant, sizes
+
+
+@pytest.mark.parametrize("name", ["matmul", "bmm", "int8_linear", "swiglu_linear"])
+def test_the_plan_says_what_the_module_chooses(name):
+    """`explain` and `tune` ask the plan for estimates, calls the text that was printed."""
+    built = pipeline.build((ROOT / f"specs/{name}.op").read_text(), f"{name}.op")
+    module, (plan, *_) = load_text(name, built.raw), built.plans[name]
+    (step,), random = plan.steps, Random(name)
+    choose = getattr(module, f"choose_{name}")
+    for _ in range(200):
+        facts = {
+            n: random.choice((1, 7, 64, 333, 4096, 100_000)) for n in signature(choose).parameters
+        }
+        facts |= {n: random.random() < 0.5 for n in facts.keys() & {"tma", "tf32x3", "wide"}}
+        facts |= {"itemsize": random.choice((1, 2, 4)), "hip": False, "sms": 132}
+        assert choose(**facts)[0] == holding(step, facts)[0].name, facts
 
 
 def test_what_is_not_aligned_is_not_copied_where_little_is_multiplied():

@@ -18,7 +18,7 @@ def holding(step: Step, facts: Mapping[str, int]) -> list[Variant]:
     """The variants whose conditions hold, what is chosen first; the last one of a step takes any call."""
     found = [v for v in step.variants if evaluate(v.when, facts)]
     estimated = [v for v in found if v.estimate is not None]
-    estimated.sort(key=lambda v: microseconds(step, v, facts))
+    estimated.sort(key=lambda v: (microseconds(step, v, facts), v.name))
     return [*estimated, *(v for v in found if v.estimate is None)]
 
 

@@ -112,7 +112,7 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
     """
     return half(
         "left_ahead",
-        "few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers",
+        "left operand split ahead into TF32 numbers and rests, right one in registers",
         kernel,
         times,
         tiles_of(
@@ -136,7 +136,7 @@ def many_rows(kernel: KernelPlan, times: str) -> Variant:
     """
     return half(
         "right_ahead",
-        "large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers",
+        "right operand split ahead into TF32 numbers and rests, left one in registers",
         kernel,
         times,
         tiles_of(
@@ -173,7 +173,7 @@ def prepared(kernel: KernelPlan, times: str) -> Variant:
     return Variant(
         "prepared",
         SPLIT,
-        "large in f32: both operands split once into TF32 numbers and their rests",
+        "both operands split ahead into TF32 numbers and rests",
         tiles_of("128", columns, "8", "4 if BLOCK_N == 256 else 6", "1", ("TERMS", "256")),
         launch(kernel, times),
         requires=SPLIT,

@@ -1,8 +1,8 @@
-"""How a contraction runs: the tiles of each variant, and when it is chosen.
+"""How a contraction runs: the tiles of each variant, and what its estimate asks.
 
 Input: a group of the class `contraction`. Output: its `Step`. Operands that lie in memory as tiles
-are (one dim of m or n, one of k) are loaded by tensor descriptors where they are aligned; all others,
-and all small products, through pointers.
+are (one dim of m or n, one of k) may be loaded by tensor descriptors, and the variant of the least
+estimate runs (`runtime.products`); all others through pointers, by rules of their own (`when`).
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def described_at(times: str, shape: str = "M > 64 and N > 16") -> str:
 def by_descriptors(
     kernel: KernelPlan, times: str, packs: tuple[Pack, ...] = (), strips: KernelPlan | None = None
 ) -> tuple[Variant, ...]:
-    """By waves of tiles over the multiprocessors, weighed by what a tile's product reaches on an H200.
+    """`when`, for steps that compare no estimates (`one_tap`): by waves of tiles, weighed by what a tile reaches on an H200.
 
     bf16, TFLOP/s at 4096^3: 750 (128 x 256), 670 (128 x 128), 540 (64 x 128). 8192^3 805, 2048^3 594,
     1024^3 212 (cuBLAS 798, 559, 211 in the same runs); 512 x 4096 x 4096 551 (600).
@@ -203,7 +203,7 @@ def by_descriptors(
     twin = Variant(
         "twin",
         f"{when} and itemsize <= 2 and {short} and 4 * {tiles(128, 128)} >= 7 * sms",
-        "few waves, with work behind the sums: two programs a multiprocessor take turns",
+        "by descriptors, two programs a multiprocessor: one multiplies while the other one stores",
         # gelu, one program of the best other tile beside it: 2048^3 32.3 us (37), 3072^3 100 (104), 1536 x 6144 x 1536
         # 56 (59), 4096 x 3072 x 768 41 (44 to 49), 2560^3 64 (65 to 70); at 4096^3, four waves, 202 (197).
         tile("128", str(128 // share), WIDE, "8", "3", programs=2),
@@ -213,7 +213,7 @@ def by_descriptors(
     persistent = Variant(
         "persistent",
         wide,
-        "large, and its widest tiles fill whole waves of multiprocessors",
+        "by descriptors, in the widest tiles",
         # One stage more under an epilogue: gelu by erf 225 us at 4096^3 (3 stages: 237), alone 191 (183).
         tile("128", str(256 // share), WIDE, "8", stages_of_widest(kernel), programs=1),
         launch,
@@ -225,7 +225,7 @@ def by_descriptors(
         persistent,
         name="converted",
         when=f"{wide} and M >= 1024",
-        why="many rows: the factor in 8 bits is converted once, not again for every tile",
+        why="by descriptors, in the widest tiles, the factor of 8 bits converted ahead",
         packs=packs,
     )
     return (
@@ -238,7 +238,7 @@ def by_descriptors(
         Variant(
             "square",
             f"{when} and itemsize <= 4 and 8 * {waves(128, 128)} <= 5 * {waves(64, 128)}",
-            "large, and tiles of 128 x 128 fill the waves better",
+            "by descriptors, in square tiles",
             tile("128", str(128 // share), WIDE, "8", "5 if itemsize <= 2 else 3", programs=1),
             launch,
             requires="tma and itemsize <= 4",
@@ -246,7 +246,7 @@ def by_descriptors(
         Variant(
             "narrow",
             f"{when} and itemsize <= 2 and M > 64",
-            "large, but few tiles: small ones, to have one for every multiprocessor",
+            "by descriptors, in tiles of 64 rows, deep in K",
             # 1024^3: 9.6 us in 4 stages, 10.3 in 3 (cuBLAS 9.2). 128 x 4096 x 4096: 18.9 in 6, 20.1 in 5 (18.7).
             tile(
                 "64",
@@ -281,7 +281,7 @@ def in_strips(kernel: KernelPlan, when: str, times: str) -> Variant:
     return Variant(
         "strips",
         f"{when} and itemsize == 2 and {few} and 8 * {own} <= 5 * {waves(128, 128)}",
-        f"large, and tiles of {STRIPS} strips of 64 rows fill the waves better",
+        f"by descriptors, in tiles of {STRIPS} strips of 64 rows",
         tile("64", "128", WIDE, "4", "4", programs=1),
         (Launch(kernel.name, (f"min(PROGRAMS * sms, {times}{rows} * cdiv(N, BLOCK_N))",)),),
         requires="tma and itemsize == 2",
@@ -299,7 +299,7 @@ def few_rows(kernel: KernelPlan, when: str, launch: tuple[Launch, ...]) -> tuple
     slender = Variant(
         "slender",
         f"{when} and itemsize <= 2 and 16 < M <= 64",
-        "few rows: deep in K, and narrow in N where that gives every multiprocessor a tile",
+        "by descriptors, at most 64 rows, deep in K",
         tile(
             "max(32, pow2(M))",
             f"{32 // share} if N <= {32 // share} * sms"
@@ -326,7 +326,7 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
     return Variant(
         "stream",
         f"{when} and itemsize <= 4 and {times}M >= 64 * sms and N * K <= 128 * (N + K)",
-        "long, and bound by memory: small tiles, three programs a multiprocessor",
+        "by descriptors, in small tiles, three programs a multiprocessor",
         tile(
             "64",
             f"max(16, min({128 // share}, pow2(N)))",
@@ -403,10 +403,11 @@ def in_parts_of(
     )
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
     small = (("BLOCK_M", "2"), ("BLOCK_N", "256"), ("PARTS", "PARTS"))
+    how = "by pointers" if part.skeleton == "contraction" else "by descriptors"
     return Variant(
         name,
         requires,
-        "few sums of many terms: several programs share one tile, and a second kernel adds up",
+        f"{how}, in parts of K: several programs share a tile, and a second kernel adds up",
         config,
         (
             Launch(part.name, (grid.format(tiles=tiles),)),
@@ -464,7 +465,7 @@ def scaled_tiles(launch: tuple[Launch, ...], times: str) -> tuple[Variant, ...]:
         Variant(
             "medium",
             f"not hip and itemsize <= 4 and N > 32 and {times}cdiv(M, 128) * cdiv(N, 64) >= sms",
-            "enough tiles of 128 x 64",
+            "by pointers, in tiles of 128 x 64",
             tile("128", "64", "256 // itemsize", "4", "2"),
             launch,
             requires="not hip and itemsize <= 4",
@@ -479,7 +480,7 @@ def wide_tiles(share: int, launch: tuple[Launch, ...], times: str) -> tuple[Vari
             "large",
             f"not hip and itemsize <= 2 and M > 64 and N > {128 // share}"
             f" and {times}cdiv(M, 128) * cdiv(N, {256 // share}) >= sms",
-            "enough work for the widest tile on every multiprocessor",
+            "by pointers, in the widest tiles",
             tile("128", str(256 // share), WIDE, "8", "3"),
             launch,
             requires="not hip and itemsize <= 2",
@@ -488,7 +489,7 @@ def wide_tiles(share: int, launch: tuple[Launch, ...], times: str) -> tuple[Vari
             "medium",
             f"not hip and itemsize <= 4 and M > 64 and N > {64 // share}"
             f" and 5 * {times}cdiv(M, 128) * cdiv(N, {128 // share}) >= 4 * sms",
-            "enough tiles of 128 x 128",
+            "by pointers, in square tiles",
             tile("128", str(128 // share), WIDE, "8", "4 if itemsize <= 2 else 3"),
             launch,
             requires="not hip and itemsize <= 4",
@@ -512,7 +513,7 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
         Variant(
             "slim",
             "not hip and itemsize <= 4 and M <= 64",
-            "few rows: deep in K, narrow in N",
+            "by pointers, at most 64 rows, deep in K",
             tile(
                 "max(16, pow2(M))",
                 f"{32 if share < 4 else 16} if N <= 64 * sms else {64 // share if share < 4 else 16}",
@@ -526,7 +527,7 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
         Variant(
             "thin",
             f"not hip and itemsize <= 4 and (N <= 16 or itemsize == 4 and 2 * {small} <= sms)",
-            "few columns, or few tiles of f32: as many rows as one product of the tensor cores takes",
+            "by pointers, 16 columns",
             tile("64", "16", "256 // itemsize", "4", "4"),
             launch,
             requires="not hip and itemsize <= 4",
@@ -534,7 +535,7 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
         Variant(
             "small",
             "True",
-            "any size",
+            "by pointers, in small tiles",
             tile("64", str(64 // share), "32", "4", "3 if itemsize <= 4 else 2"),
             launch,
         ),
