@@ -918,7 +918,7 @@ def choose_bmm(
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
         PARTS = max(
             1,
             _pow2(
@@ -960,10 +960,16 @@ def choose_bmm(
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 64
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
@@ -2682,7 +2688,7 @@ def choose_bmm_backward_da(
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
         PARTS = max(
             1,
             _pow2(
@@ -2724,10 +2730,16 @@ def choose_bmm_backward_da(
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 64
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
@@ -3309,7 +3321,7 @@ def choose_bmm_backward_db(
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
         PARTS = max(
             1,
             _pow2(
@@ -3351,10 +3363,16 @@ def choose_bmm_backward_db(
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 64
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,

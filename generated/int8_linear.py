@@ -516,7 +516,7 @@ def choose_int8_linear(
     if terms < 131072 and not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
         PARTS = max(
             1,
             _pow2(
@@ -555,10 +555,16 @@ def choose_int8_linear(
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 64
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
@@ -1424,7 +1430,7 @@ def choose_int8_linear_backward_acc(
     if terms < 131072 and not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
         PARTS = max(
             1,
             _pow2(
@@ -1463,10 +1469,16 @@ def choose_int8_linear_backward_acc(
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 64
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,

@@ -791,7 +791,7 @@ def choose_matmul(
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
         PARTS = max(
             1,
             _pow2(
@@ -830,10 +830,16 @@ def choose_matmul(
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 64
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
@@ -2284,7 +2290,7 @@ def choose_matmul_backward_da(
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
         PARTS = max(
             1,
             _pow2(
@@ -2323,10 +2329,16 @@ def choose_matmul_backward_da(
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 64
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
@@ -2853,7 +2865,7 @@ def choose_matmul_backward_db(
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(64, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
         PARTS = max(
             1,
             _pow2(
@@ -2892,10 +2904,16 @@ def choose_matmul_backward_db(
         found.append((_product_us("pointers", config, 1, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 64
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,

@@ -564,7 +564,9 @@ def choose_swiglu_linear(
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(32, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = (
+            256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize)
+        )
         PARTS = max(
             1,
             _pow2(
@@ -603,10 +605,16 @@ def choose_swiglu_linear(
         found.append((_product_us("pointers", config, 2, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 32
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 32,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + 2 * BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
@@ -1374,7 +1382,9 @@ def choose_swiglu_linear_forward(
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, _pow2(M)))
         BLOCK_N = max(16, min(32, _pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64
+        BLOCK_K = (
+            256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize)
+        )
         PARTS = max(
             1,
             _pow2(
@@ -1413,10 +1423,16 @@ def choose_swiglu_linear_forward(
         found.append((_product_us("pointers", config, 2, 0, *call), "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_M = max(16, _pow2(M))
+        BLOCK_N = 32 if N <= 64 * sms else 32
         config = dict(
-            BLOCK_M=max(16, _pow2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 32,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(
+                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+                if wide or BLOCK_M + 2 * BLOCK_N <= 48
+                else min(64, 128 // itemsize)
+            ),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,

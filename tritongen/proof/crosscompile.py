@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,13 +27,14 @@ import torch
 from triton.compiler.compiler import make_backend
 
 from tritongen import pipeline, trace
+from tritongen.choice import holding
 from tritongen.ir.binding import torch_dtype, type_arguments
 from tritongen.ir.nodes import Constant, Op, Scalar
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
 from tritongen.proof.variants import Way, forced, may_run, ways
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import PRECISIONS, precision
-from tritongen.schedule.plan import Plan
+from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import evaluate
 
 # Bytes of shared memory that one program may have.
@@ -139,6 +140,7 @@ def _fitting(
     hip = target.startswith("gfx")
     tma = not hip and int(target.removeprefix("sm_")) >= 90
     chosen = dict(way.variants)
+    steps = {s.name: s for s in plan.steps}
     variants = {(s.name, v.name): v for s in plan.steps for v in s.variants}
     layout = ["across", *(o.fact for s in plan.steps for o in s.orders)]
     could = None
@@ -147,16 +149,23 @@ def _fitting(
         asked = trace.trace(module, plan.op.name, args).choices
         own = [c for c in asked if c.step in chosen]  # what packs choose is their own business
         device = {"hip": hip} | ({} if tma else {"tma": False, "patched": False, "one_tap": False})
-        found = [(variants[c.step, chosen[c.step]], c.facts | device) for c in own]
-        if not all(may_run(v, facts) for v, facts in found):
+        found = [(steps[c.step], variants[c.step, chosen[c.step]], c.facts | device) for c in own]
+        if not all(may_run(v, facts) for _, v, facts in found):
             continue
         if all(
-            any(evaluate(v.when, facts | dict.fromkeys(layout, a)) for a in (False, True))
-            for v, facts in found
+            any(_is_chosen(s, v, facts | dict.fromkeys(layout, a)) for a in (False, True))
+            for s, v, facts in found
         ):
             return args, True
         could = could or args
     return could, False
+
+
+def _is_chosen(step: Step, variant: Variant, facts: Mapping[str, int]) -> bool:
+    """Whether such a call may take it: where estimates are compared, only the least; else other layouts may, too."""
+    if variant.estimate is not None:
+        return holding(step, facts)[0] is variant
+    return bool(evaluate(variant.when, facts))
 
 
 @contextmanager

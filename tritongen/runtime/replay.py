@@ -34,7 +34,7 @@ from tritongen.runtime.tape import Tape
 MOST_ENTRIES = 512  # shapes and constants of calls that one op replays
 PATIENCE = 16  # calls before a kind takes another's place: a note costs 1 ms, a replay saves 0.05
 MOST_SEEN = 4096  # and those that it has seen at all
-MOST_WAYS = 16  # of each: by other operands, or where functions are replaced by turns, as by tuning
+MOST_WAYS = 32  # of each: by other operands, or where functions are replaced by turns, as by tuning
 
 _is_grad_enabled = torch.is_grad_enabled
 

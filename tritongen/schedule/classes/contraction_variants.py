@@ -49,8 +49,8 @@ def make(name, group, stores, dims, facts) -> Step:
     pairs = has_pairs(group) and (not scale or most >= LEAST_OF_PAIRS)
     pointers = kernel("tiles", "contraction", pairs=pairs)
     kernels: tuple[KernelPlan, ...] = (pointers,)
-    variants = by_pointers(pointers, times)
     tiles = () if scale else described(group, axes, seen, dims, facts)
+    variants = by_pointers(pointers, times, bool(tiles))
     if not any(n.fold.guards for n in group.nests[: group.products]):
         finish = kernel("combine", "combine", "finish")
         part = kernel("pointer_parts" if tiles else "parts", "contraction", "part 0", pairs=pairs)
@@ -435,12 +435,9 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> Varia
     most = "2 * sms" if scaled else "sms"
     requires = "not hip and itemsize <= 4"
     described = part.name.endswith("pointer_parts")
-    # An element a load: of 64 x 128 and 128 x 64 a thread has 128 addresses, and spills.
-    depth = (
-        "256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else 64"
-        if described
-        else "256 // itemsize"
-    )
+    depth = "256 // itemsize"
+    if described:
+        depth = shallow(depth, part.products, 80)
     found = in_parts_of(
         "split_pointers" if described else "split",
         part,
@@ -497,8 +494,18 @@ def wide_tiles(share: int, launch: tuple[Launch, ...], times: str) -> tuple[Vari
     )
 
 
-def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
+def shallow(depth: str, sums: int, most: int) -> str:
+    """Less deep where lanes load one element, and a tile has more rows and columns than `most`.
+
+    Each has an address of its own: of 64 x 128 and 128 x 64 a thread has 128, and spills.
+    """
+    columns = "BLOCK_N" if sums == 1 else f"{sums} * BLOCK_N"
+    return f"{depth} if wide or BLOCK_M + {columns} <= {most} else min(64, 128 // itemsize)"
+
+
+def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Variant, ...]:
     share = columns(kernel)
+    deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
     launch = (Launch(kernel.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
     small = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     # 64 KiB of shared memory on AMD take the small tile alone; 227 KiB on an H200 take all.
@@ -517,7 +524,7 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
             tile(
                 "max(16, pow2(M))",
                 f"{32 if share < 4 else 16} if N <= 64 * sms else {64 // share if share < 4 else 16}",
-                "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize",
+                shallow(deep, kernel.products, 48) if described else deep,
                 "4",
                 "4 if M <= 32 else 5",
             ),
