@@ -135,10 +135,11 @@ def scatter(s: Sketch) -> None:
     x = s.tensor((rows, width) if wide else (rows,))
     at = f"{x.name}[{n}{f', {d}' if wide else ''}]"
     tie = f"{ix.name}[{n}] == {v}" if s.maybe(0.8) else f"{ix.name}[{n}] - 1 == {v}"
-    body = f"sum[{n}](where({tie}, {s.one(at, at, f'exp({at})', f'{at} * 2')}, 0))"
+    walk = s.weighted({n: 6, f"{n} >= 1": 1, f"1 <= {n} < {rows}": 1, f"{n} < {rows} - 1": 1})
+    body = f"sum[{walk}](where({tie}, {s.one(at, at, f'exp({at})', f'{at} * 2')}, 0))"
     kept = {v: count, d: width} if wide and s.maybe(0.8) else {v: count}
     if wide and len(kept) == 1:
-        body = f"sum[{n}, {d}](where({tie}, {at}, 0))"
+        body = f"sum[{walk}, {d}](where({tie}, {at}, 0))"
     s.read.add(like.name)
     s.add("scatter", lefts(kept), f"{body} + {like.name}[{v}]" if s.maybe(0.5) else body)
     if s.maybe(0.5):
