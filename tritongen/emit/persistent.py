@@ -28,6 +28,7 @@ from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices
+from tritongen.schedule.classes.contraction_stages import parts_behind
 from tritongen.schedule.plan import View
 
 HALVES = ("f16", "bf16")
@@ -163,7 +164,7 @@ def describe(
 
 
 # ---- sums and what follows from them -------------------------------------------------------------
-def epilogue(body: Body, heads, tail, var: dict[str, str], quarters: bool = False) -> list[str]:
+def epilogue(body: Body, heads, tail, var: dict[str, str]) -> list[str]:
     """Whatever follows from the sums, over m and n, and the stores; the host lines that these need.
 
     Half a tile at a time, or a quarter: a whole one would take the shared memory of one more stage to
@@ -171,6 +172,7 @@ def epilogue(body: Body, heads, tail, var: dict[str, str], quarters: bool = Fals
     """
     mask_tile(body, var)
     half, column = body.fresh("half"), body.fresh("column")
+    quarters = parts_behind(body.kernel) == 4
     quarter = body.fresh("quarter") if quarters else ""
     width = "BLOCK_N // 4" if quarters else "BLOCK_N // 2"
     halved, quartered = [], []

@@ -40,7 +40,7 @@ def tf32x3_view(body: Body) -> KernelView:
     var["total"] = body.values[head.name][0]
     var["sum"] = body.fresh(f"{head.name}_terms")
     var["left"], var["right"] = factors
-    setup += epilogue(body, (head,), tail, var, quarters=True)
+    setup += epilogue(body, (head,), tail, var)
     return view(
         body,
         var,

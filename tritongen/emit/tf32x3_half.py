@@ -35,7 +35,7 @@ def tf32x3_half_view(body: Body) -> KernelView:
     opening = row_values(body, head, var)
     # Rows and columns outside the tensors are zeros, and never stored.
     body.axis_mask |= {"m": "", "n": ""}
-    setup, loads, (whole, number, rest) = factors(body, head, var)
+    setup, loads, (own, own_rest), (number, rest) = factors(body, head, var)
     turn, body.prologue = [*place_lines(body, var, False), *body.prologue], []
     turned = body.kernel.exchanged
     zeros = accumulators(body, (head,), "(BLOCK_N, BLOCK_M)" if turned else "(BLOCK_M, BLOCK_N)")
@@ -44,9 +44,9 @@ def tf32x3_half_view(body: Body) -> KernelView:
     tf32 = 'input_precision="tf32"'
     dots = [
         "# What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.",
-        f"{terms} = tl.dot({whole}_rest, {number}, {tf32})",
-        f"{terms} = tl.dot({whole}_number, {rest}, {terms}, {tf32})",
-        f"{total} += tl.dot({whole}_number, {number}, {terms}, {tf32})",
+        f"{terms} = tl.dot({own_rest}, {number}, {tf32})",
+        f"{terms} = tl.dot({own}, {rest}, {terms}, {tf32})",
+        f"{total} += tl.dot({own}, {number}, {terms}, {tf32})",
     ]
     setup += epilogue(body, (head,), tail, var)
     if opening and opening[0] in body.lines:
@@ -75,7 +75,7 @@ def row_values(body: Body, head: ir.Nest, var: dict[str, str]) -> list[str]:
 
 
 def factors(body: Body, head: ir.Nest, var: dict[str, str]):
-    """The host's lines, those of the loop, and its names: the factor in registers, the other one's parts."""
+    """The host's lines, those of the loop, and its names: of the parts of the factor in registers, and of the other one's."""
     sides = list(zip(body.kernel.tiles, head.fold.factors, "mn", strict=True))
     own, other = reversed(sides) if body.kernel.exchanged else sides
     k = {d.index for d in body.kernel.axes[3].digits}
@@ -87,11 +87,15 @@ def factors(body: Body, head: ir.Nest, var: dict[str, str]):
     loads, body.lines = body.lines, []
     if mentions(loads, var["k"]):  # a computed factor is masked by k
         loads.insert(0, f"{var['k']} = {var['start']} + tl.arange(0, BLOCK_K)")
-    loads.append(f"{whole}_number, {whole}_rest = _tf32_parts({whole})")
+    number, rest = parts_of = names_of_parts(body, whole)
+    loads.append(f"{number}, {rest} = _tf32_parts({whole})")
     host, load = parts(body, other[0], other[2], var)
-    name, first = other[0].tensor, var[f"first_{other[2]}"]
-    if name == whole:  # one tensor twice: x times its own transpose
-        name = body.names.free(name)
-    loads.append(f"{name}_number = {load(first)}.T")
-    loads.append(f"{name}_rest = {load(f'{first} + {var[other[2].upper()]}')}.T")
-    return [*setup, host], loads, (whole, f"{name}_number", f"{name}_rest")
+    first = var[f"first_{other[2]}"]
+    number, rest = parts_of_other = names_of_parts(body, other[0].tensor)
+    loads.append(f"{number} = {load(first)}.T")
+    loads.append(f"{rest} = {load(f'{first} + {var[other[2].upper()]}')}.T")
+    return [*setup, host], loads, parts_of, parts_of_other
+
+
+def names_of_parts(body: Body, factor: str) -> tuple[str, str]:
+    return body.names.free(f"{factor}_number"), body.names.free(f"{factor}_rest")

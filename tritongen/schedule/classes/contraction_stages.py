@@ -25,8 +25,6 @@ SHARED = 227 * 1024  # bytes that a program may have on an H200
 BARRIERS = 1024  # and what else is small: rows and columns on their way to other registers
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 STRIPS = 3  # of BLOCK_M rows, in one tile of the skeleton `strips`
-# Into how many parts an epilogue cuts the columns of its tile, to take one after another.
-PARTS = {"persistent": 2, "tf32x3_half": 2, "tf32x3": 4}
 # One loop over tiles and terms: the next tile's stages are there while this one is stored.
 FLATTENED = ("persistent", "tf32x3_half")
 # Tiles grow with M and N, but are deeper for few of them; whatever else rules speak of is large.
@@ -161,28 +159,33 @@ def bytes_of_stages(kernel: KernelPlan, variant: Variant, config: Mapping[str, i
 def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, int]:
     """What is there all the time for what follows from the sums, and what is there for a moment.
 
-    A tile that leaves by descriptor has a place of its own, outputs of one dtype the same. One that is read passes
-    through shared memory to the registers that the sums are in. Where what is stored leaves through pointers, as
-    it does where its rows are not aligned, the sums pass instead, or it does: nothing wider than they are, and sums
-    of integers as they are.
+    A tile that leaves by descriptor has a place of its own, outputs of one dtype the same. Where one is read, the sums
+    pass through shared memory to the registers that it is in; where what is stored leaves through pointers, as it does
+    where its rows are not aligned, they do, or it does: nothing wider than they are, and sums of integers as they are.
     """
     if kernel.role.startswith("part"):
         return 0, 0
     itemsize = config["itemsize"]
     sums = max(4, itemsize)
-    part = config["BLOCK_M"] * config["BLOCK_N"] // PARTS.get(kernel.skeleton, 1)
+    part = config["BLOCK_M"] * config["BLOCK_N"] // parts_behind(kernel)
     sizes = sizes_stored(kernel, config)
     leaving = {nest.name: nest.dtype for nest in kernel.nests if nest.name in kernel.stores}
     kinds = {leaving.pop(view.tensor) for view in kernel.stored}
     # In a call of f32 a type parameter is f32, too.
     held = {d if width(d) or sizes[d] < 4 else f"f{8 * sizes[d]}": sizes[d] for d in kinds}
     passing = max((sizes[d] for d in leaving.values()), default=0)
-    if read := max((bytes_of(r.dtype, itemsize, kernel) for r in tiles_read(kernel)), default=0):
-        alone = len(kernel.stored) == 1 and not leaving
-        passing = max(read, sums - sum(held.values()) if alone else sums)
+    if tiles_read(kernel):
+        passing = sums
     if adds_integers(kernel):
         passing = max(passing, sums - sum(held.values()))
     return part * sum(held.values()), part * min(passing, sums)
+
+
+def parts_behind(kernel: KernelPlan) -> int:
+    """Into how many parts an epilogue cuts the columns of its tile, to take one after another."""
+    if kernel.skeleton == "tf32x3" or kernel.skeleton == "persistent" and tiles_read(kernel):
+        return 4
+    return 2 if kernel.skeleton in ("persistent", "tf32x3_half") else 1
 
 
 def sizes_stored(kernel: KernelPlan, config: Mapping[str, int]) -> dict[str, int]:
