@@ -202,7 +202,7 @@ def products(
             continue
         dots.append(dot_line(body, head, *sides))
         masked = LEFT in others or guards_of(body, bounds.guards, LEFT)
-        computed = masked or not is_loaded(left, narrow)
+        computed = masked or not is_loaded(left, narrow) or terms_of_pair(body, left)
         if computed and ir.kind_of(head.dtype, body.op) != "int":
             body.helpers["_awaited"] = None
             dots.append(f"{head.name} = _awaited({head.name})")
@@ -404,6 +404,8 @@ def factor(
         simple = isinstance(inner, ir.Read) or (
             isinstance(inner, ir.Cast) and isinstance(inner.arg, ir.Read)
         )
+        # The last pair of an odd number of terms has one more.
+        simple = simple and not terms_of_pair(body, inner)
         checks = [guard_text(body, g) for g in guards_of(body, bounds.guards, side)]
         checks += [some] if some else []
         # A whole number that is not there is multiplied by the other factor's 0, and is no NaN.
@@ -415,10 +417,14 @@ def factor(
     return out
 
 
+def terms_of_pair(body: Body, e: ir.Expr) -> tuple[ir.Expr, ir.Expr] | None:
+    """The two terms of a factor that lie in one element."""
+    return pair_of(e, body.kernel.axes[3].digits[0].index) if body.kernel.pairs else None
+
+
 def joined(body: Body, e: ir.Expr, side: Side, var: dict[str, str]) -> str:
     """A factor whose terms lie two in one element: both from one load, side by side; nothing for others."""
-    axis = body.kernel.axes[3]
-    both = pair_of(e, axis.digits[0].index) if body.kernel.pairs else None
+    both, axis = terms_of_pair(body, e), body.kernel.axes[3]
     if both is None:
         return ""
     pair = body.fresh("pair")
