@@ -20,7 +20,8 @@ from triton.language.extra import libdevice
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
-from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2, product_us as _product_us
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
+from tritongen.runtime.products import product_us as _product_us
 
 
 @cache

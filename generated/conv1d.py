@@ -23,6 +23,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
+from tritongen.runtime.products import convolution_us as _convolution_us
 
 
 @cache
@@ -31,6 +33,11 @@ def _multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
         return 8
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
+    """The size of those whose channels, the last dim, are not neighbours or no multiple of so many."""
+    return sum(x.nbytes for x in operands if x.stride(-1) != 1 or x.shape[-1] % whole)
 
 
 @cache
@@ -1031,8 +1038,9 @@ def choose_conv1d(
     N: int,
     channels: int,
     padded: int,
-    depth: int,
     taps: int,
+    phases: int,
+    depth: int,
     hop: int,
     over: int,
     terms: int,
@@ -1056,10 +1064,14 @@ def choose_conv1d(
     patched: bool,
     itemsize: int,
     stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -1239,51 +1251,67 @@ def choose_conv1d(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
         )
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded < 2 * channels
-        and 0 < hop
-        and over == 0
-        and batches * M * N * channels >= 2**26
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap
+    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and batches * _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * _cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -1291,21 +1319,46 @@ def choose_conv1d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if batches * _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -1313,10 +1366,19 @@ def choose_conv1d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 1, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -1324,8 +1386,19 @@ def choose_conv1d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 1, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
@@ -1341,8 +1414,9 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     N_ = F // groups
     channels = Cg
     padded = c_padded
-    depth = Cg * R
     taps = R
+    phases = 1
+    depth = Cg * R
     hop = stride
     over = L % stride
     terms = Cg * R
@@ -1367,6 +1441,16 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), w.permute(0, 2, 1), copied=True
     )
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(
+        x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), w.permute(0, 2, 1)
+    )
+    lanes_bytes = _packed_bytes(
+        x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), w.permute(0, 2, 1), whole=4
+    )
+    padded_bytes = _packed_bytes(
+        x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), w.permute(0, 2, 1), whole=16
+    )
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
@@ -1376,8 +1460,9 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         N_,
         channels,
         padded,
-        depth,
         taps,
+        phases,
+        depth,
         hop,
         over,
         terms,
@@ -1401,6 +1486,10 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         patched,
         itemsize,
         stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
         hip,
         sms,
     )
@@ -3418,6 +3507,9 @@ def choose_conv1d_backward_dx(
     M: int,
     N: int,
     channels: int,
+    padded: int,
+    taps: int,
+    phases: int,
     depth: int,
     terms: int,
     outer: int,
@@ -3433,10 +3525,15 @@ def choose_conv1d_backward_dx(
     one_tap: bool,
     as_rows: bool,
     itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -3596,26 +3693,33 @@ def choose_conv1d_backward_dx(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -3623,21 +3727,46 @@ def choose_conv1d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if batches * _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -3645,10 +3774,19 @@ def choose_conv1d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 1, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -3656,8 +3794,19 @@ def choose_conv1d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 1, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
@@ -3672,6 +3821,9 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     batches = groups
     M = L * N
     channels = F // groups
+    padded = f0_padded
+    taps = R
+    phases = 1
     depth = (F // groups) * R
     terms = (F // groups) * R
     outer = Cg * L * N
@@ -3687,6 +3839,22 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     one_tap = R == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(dy, w)
     as_rows = dy.permute(0, 2, 1).is_contiguous() and dx.permute(0, 2, 1).is_contiguous()
     itemsize = w.element_size()
+    operand_bytes = dy.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(
+        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
+        w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
+    )
+    lanes_bytes = _packed_bytes(
+        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
+        w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
+        whole=4,
+    )
+    padded_bytes = _packed_bytes(
+        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
+        w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
+        whole=16,
+    )
+    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv1d_backward_dx(
@@ -3694,6 +3862,9 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         M,
         Cg,
         channels,
+        padded,
+        taps,
+        phases,
         depth,
         terms,
         outer,
@@ -3709,6 +3880,11 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         one_tap,
         as_rows,
         itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
         hip,
         sms,
     )
@@ -4050,8 +4226,9 @@ def choose_conv1d_backward_dw(
     N: int,
     channels: int,
     padded: int,
-    depth: int,
     taps: int,
+    phases: int,
+    depth: int,
     hop: int,
     over: int,
     terms: int,
@@ -4063,10 +4240,15 @@ def choose_conv1d_backward_dw(
     line: int,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
@@ -4096,51 +4278,67 @@ def choose_conv1d_backward_dw(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
         )
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded < 2 * channels
-        and 0 < hop
-        and over == 0
-        and batches * M * N * channels >= 2**26
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap
+    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and batches * _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * _cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -4148,21 +4346,46 @@ def choose_conv1d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if batches * _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -4170,10 +4393,19 @@ def choose_conv1d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 1, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -4181,8 +4413,19 @@ def choose_conv1d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 1, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
@@ -4198,8 +4441,9 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     N_ = F // groups
     channels = N
     padded = n_padded
-    depth = N * P
     taps = P
+    phases = 1
+    depth = N * P
     hop = dil
     over = L % dil
     terms = N * P
@@ -4211,6 +4455,11 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     line = L
     patched = _takes_patches(x.permute(1, 2, 0), dy.permute(1, 2, 0), copied=True)
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + dy.nbytes
+    packed_bytes = _packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
+    lanes_bytes = _packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
+    padded_bytes = _packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
+    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv1d_backward_dw(
@@ -4219,8 +4468,9 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         N_,
         channels,
         padded,
-        depth,
         taps,
+        phases,
+        depth,
         hop,
         over,
         terms,
@@ -4232,6 +4482,11 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         line,
         patched,
         itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
         hip,
         sms,
     )

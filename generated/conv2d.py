@@ -25,6 +25,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
+from tritongen.runtime.products import convolution_us as _convolution_us
 
 
 @cache
@@ -33,6 +35,11 @@ def _multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
         return 8
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
+    """The size of those whose channels, the last dim, are not neighbours or no multiple of so many."""
+    return sum(x.nbytes for x in operands if x.stride(-1) != 1 or x.shape[-1] % whole)
 
 
 @cache
@@ -1183,8 +1190,9 @@ def choose_conv2d(
     N: int,
     channels: int,
     padded: int,
-    depth: int,
     taps: int,
+    phases: int,
+    depth: int,
     hop: int,
     over: int,
     terms: int,
@@ -1210,10 +1218,14 @@ def choose_conv2d(
     patched: bool,
     itemsize: int,
     stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -1393,51 +1405,67 @@ def choose_conv2d(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
         )
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded < 2 * channels
-        and 0 < hop
-        and over == 0
-        and batches * M * N * channels >= 2**26
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap
+    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and batches * _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * _cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    2,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    2,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -1445,21 +1473,46 @@ def choose_conv2d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if batches * _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    2,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -1467,10 +1520,19 @@ def choose_conv2d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 2, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -1478,8 +1540,19 @@ def choose_conv2d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 2, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
@@ -1496,8 +1569,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     N_ = F // groups
     channels = Cg
     padded = c_padded
-    depth = Cg * R * S
     taps = R * S
+    phases = 1
+    depth = Cg * R * S
     hop = stride
     over = H % stride + W % stride
     terms = Cg * R * S
@@ -1524,6 +1598,16 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), copied=True
     )
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(
+        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1)
+    )
+    lanes_bytes = _packed_bytes(
+        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), whole=4
+    )
+    padded_bytes = _packed_bytes(
+        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), whole=16
+    )
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
@@ -1533,8 +1617,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         N_,
         channels,
         padded,
-        depth,
         taps,
+        phases,
+        depth,
         hop,
         over,
         terms,
@@ -1560,6 +1645,10 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         patched,
         itemsize,
         stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
         hip,
         sms,
     )
@@ -3877,6 +3966,9 @@ def choose_conv2d_backward_dx(
     M: int,
     N: int,
     channels: int,
+    padded: int,
+    taps: int,
+    phases: int,
     depth: int,
     terms: int,
     outer: int,
@@ -3892,10 +3984,15 @@ def choose_conv2d_backward_dx(
     one_tap: bool,
     as_rows: bool,
     itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -4055,26 +4152,33 @@ def choose_conv2d_backward_dx(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    2,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -4082,21 +4186,46 @@ def choose_conv2d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if batches * _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    2,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -4104,10 +4233,19 @@ def choose_conv2d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 2, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -4115,8 +4253,19 @@ def choose_conv2d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 2, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
@@ -4133,6 +4282,9 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     batches = groups
     M = H * N * W
     channels = F // groups
+    padded = f0_padded
+    taps = R * S
+    phases = 1
     depth = (F // groups) * R * S
     terms = (F // groups) * R * S
     outer = Cg * H * N * W
@@ -4148,6 +4300,22 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(dy, w)
     as_rows = dy.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
     itemsize = w.element_size()
+    operand_bytes = dy.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(
+        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
+        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
+    )
+    lanes_bytes = _packed_bytes(
+        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
+        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
+        whole=4,
+    )
+    padded_bytes = _packed_bytes(
+        dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
+        w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
+        whole=16,
+    )
+    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv2d_backward_dx(
@@ -4155,6 +4323,9 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         M,
         Cg,
         channels,
+        padded,
+        taps,
+        phases,
         depth,
         terms,
         outer,
@@ -4170,6 +4341,11 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         one_tap,
         as_rows,
         itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
         hip,
         sms,
     )
@@ -4555,8 +4731,9 @@ def choose_conv2d_backward_dw(
     N: int,
     channels: int,
     padded: int,
-    depth: int,
     taps: int,
+    phases: int,
+    depth: int,
     hop: int,
     over: int,
     terms: int,
@@ -4570,10 +4747,15 @@ def choose_conv2d_backward_dw(
     line: int,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
@@ -4607,51 +4789,67 @@ def choose_conv2d_backward_dw(
                 1, min(triton.next_power_of_2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms)
             ),
         )
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded < 2 * channels
-        and 0 < hop
-        and over == 0
-        and batches * M * N * channels >= 2**26
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap
+    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and batches * _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * _cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    2,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    2,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -4659,21 +4857,46 @@ def choose_conv2d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if batches * _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    2,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -4681,10 +4904,19 @@ def choose_conv2d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 2, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -4692,8 +4924,19 @@ def choose_conv2d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 2, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
@@ -4710,8 +4953,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     N_ = F // groups
     channels = N
     padded = n_padded
-    depth = N * P * Q
     taps = P * Q
+    phases = 1
+    depth = N * P * Q
     hop = dil
     over = H % dil + W % dil
     terms = N * P * Q
@@ -4725,6 +4969,11 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     line = W
     patched = _takes_patches(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), copied=True)
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + dy.nbytes
+    packed_bytes = _packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
+    lanes_bytes = _packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
+    padded_bytes = _packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16)
+    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv2d_backward_dw(
@@ -4733,8 +4982,9 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         N_,
         channels,
         padded,
-        depth,
         taps,
+        phases,
+        depth,
         hop,
         over,
         terms,
@@ -4748,6 +4998,11 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         line,
         patched,
         itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
         hip,
         sms,
     )

@@ -25,6 +25,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
+from tritongen.runtime.products import convolution_us as _convolution_us
 
 
 @cache
@@ -33,6 +35,11 @@ def _multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
         return 8
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
+    """The size of those whose channels, the last dim, are not neighbours or no multiple of so many."""
+    return sum(x.nbytes for x in operands if x.stride(-1) != 1 or x.shape[-1] % whole)
 
 
 @cache
@@ -880,8 +887,9 @@ def choose_conv3d(
     N: int,
     channels: int,
     padded: int,
-    depth: int,
     taps: int,
+    phases: int,
+    depth: int,
     hop: int,
     over: int,
     images: int,
@@ -891,10 +899,14 @@ def choose_conv3d(
     patched: bool,
     itemsize: int,
     stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -1036,51 +1048,67 @@ def choose_conv3d(
             num_stages=5 if itemsize <= 2 else 3,
             PROGRAMS=1,
         )
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded < 2 * channels
-        and 0 < hop
-        and over == 0
-        and M * N * channels >= 2**26
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap
+    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * _cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -1088,21 +1116,46 @@ def choose_conv3d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -1110,10 +1163,19 @@ def choose_conv3d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 3, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -1121,8 +1183,19 @@ def choose_conv3d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 3, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 3, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv3d(x, w, b, y, stride, pad) -> None:
@@ -1141,8 +1214,9 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     M = N * O * P * Q
     channels = C
     padded = c_padded
-    depth = C * K * R * S
     taps = K * R * S
+    phases = 1
+    depth = C * K * R * S
     hop = stride
     over = D % stride + H % stride + W % stride
     images = N
@@ -1151,6 +1225,10 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     as_rows = x.permute(0, 2, 3, 4, 1).is_contiguous() and y.permute(0, 2, 3, 4, 1).is_contiguous()
     patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True)
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
+    lanes_bytes = _packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
+    padded_bytes = _packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
@@ -1159,8 +1237,9 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         F,
         channels,
         padded,
-        depth,
         taps,
+        phases,
+        depth,
         hop,
         over,
         images,
@@ -1170,6 +1249,10 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         patched,
         itemsize,
         stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
         hip,
         sms,
     )
@@ -3089,58 +3172,82 @@ def choose_conv3d_backward_dx(
     N: int,
     channels: int,
     padded: int,
+    taps: int,
+    phases: int,
     apart: int,
     row: int,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor, stored apart by 16 and more
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded < 2 * channels
-        and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
-        and batches * M * N * channels >= 2**26
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap, stored apart by 16 and more
+    if patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * _cdiv(row, 16) <= 21 * row):
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and batches * _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
             FLAT=False,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    6,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    6,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -3148,21 +3255,46 @@ def choose_conv3d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 6, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if batches * _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    6,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -3170,10 +3302,19 @@ def choose_conv3d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 6, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -3181,8 +3322,19 @@ def choose_conv3d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 6, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 6, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
@@ -3205,14 +3357,38 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     M = N * d_steps * h_steps * w2_steps
     channels = F
     padded = f_padded
+    taps = K * R * S
+    phases = stride * stride * stride
     apart = stride
     row = w2_steps
     patched = _takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
     itemsize = w.element_size()
+    operand_bytes = dy.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
+    lanes_bytes = _packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
+    padded_bytes = _packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
+    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv3d_backward_dx(
-        batches, M, C, channels, padded, apart, row, patched, itemsize, hip, sms
+        batches,
+        M,
+        C,
+        channels,
+        padded,
+        taps,
+        phases,
+        apart,
+        row,
+        patched,
+        itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
+        hip,
+        sms,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = (
@@ -3518,52 +3694,81 @@ def choose_conv3d_backward_dw(
     N: int,
     channels: int,
     padded: int,
-    depth: int,
     taps: int,
+    phases: int,
+    depth: int,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if patched and 2 <= itemsize <= 4 and padded < 2 * channels and M * N * channels >= 2**26:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap
+    if patched and 2 <= itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * _cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -3571,21 +3776,46 @@ def choose_conv3d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -3593,10 +3823,19 @@ def choose_conv3d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 3, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -3604,8 +3843,19 @@ def choose_conv3d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 3, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 3, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
@@ -3624,14 +3874,35 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     M = C * K * R * S
     channels = N
     padded = n_padded
-    depth = N * O * P * Q
     taps = O * P * Q
+    phases = 1
+    depth = N * O * P * Q
     patched = _takes_patches(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), copied=True)
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + dy.nbytes
+    packed_bytes = _packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
+    lanes_bytes = _packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
+    padded_bytes = _packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
+    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv3d_backward_dw(
-        M, F, channels, padded, depth, taps, patched, itemsize, hip, sms
+        M,
+        F,
+        channels,
+        padded,
+        taps,
+        phases,
+        depth,
+        patched,
+        itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
+        hip,
+        sms,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64

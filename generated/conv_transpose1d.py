@@ -22,6 +22,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
+from tritongen.runtime.products import convolution_us as _convolution_us
 
 
 @cache
@@ -30,6 +32,11 @@ def _multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
         return 8
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
+    """The size of those whose channels, the last dim, are not neighbours or no multiple of so many."""
+    return sum(x.nbytes for x in operands if x.stride(-1) != 1 or x.shape[-1] % whole)
 
 
 @cache
@@ -514,29 +521,50 @@ def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
 
 
 def choose_conv_transpose1d(
-    M: int, N: int, channels: int, depth: int, itemsize: int, hip: bool, sms: int
+    M: int,
+    N: int,
+    channels: int,
+    padded: int,
+    taps: int,
+    phases: int,
+    depth: int,
+    itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -544,21 +572,46 @@ def choose_conv_transpose1d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -566,10 +619,19 @@ def choose_conv_transpose1d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 1, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -577,8 +639,19 @@ def choose_conv_transpose1d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 1, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
@@ -592,11 +665,35 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     PRECISION = _f32_precision("conv")
     M = N * P
     channels = C
+    padded = c_padded
+    taps = R
+    phases = 1
     depth = C * R
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0))
+    lanes_bytes = _packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=4)
+    padded_bytes = _packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=16)
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv_transpose1d(M, F, channels, depth, itemsize, hip, sms)
+    variant, config = choose_conv_transpose1d(
+        M,
+        F,
+        channels,
+        padded,
+        taps,
+        phases,
+        depth,
+        itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
@@ -1868,61 +1965,83 @@ def choose_conv_transpose1d_backward_dx(
     N: int,
     channels: int,
     padded: int,
-    depth: int,
     taps: int,
+    phases: int,
+    depth: int,
     hop: int,
     over: int,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded < 2 * channels
-        and 0 < hop
-        and over == 0
-        and M * N * channels >= 2**26
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap
+    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * _cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -1930,21 +2049,46 @@ def choose_conv_transpose1d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -1952,10 +2096,19 @@ def choose_conv_transpose1d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 1, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -1963,8 +2116,19 @@ def choose_conv_transpose1d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 1, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
@@ -1979,16 +2143,39 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     M = L * N
     channels = F
     padded = f_padded
-    depth = F * R
     taps = R
+    phases = 1
+    depth = F * R
     hop = stride
     over = P % stride
     patched = _takes_patches(dy.permute(0, 2, 1), w.permute(0, 2, 1), copied=True)
     itemsize = w.element_size()
+    operand_bytes = dy.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1))
+    lanes_bytes = _packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=4)
+    padded_bytes = _packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=16)
+    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
-        M, C, channels, padded, depth, taps, hop, over, patched, itemsize, hip, sms
+        M,
+        C,
+        channels,
+        padded,
+        taps,
+        phases,
+        depth,
+        hop,
+        over,
+        patched,
+        itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
+        hip,
+        sms,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
@@ -2198,29 +2385,50 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
 
 
 def choose_conv_transpose1d_backward_dw(
-    M: int, N: int, channels: int, depth: int, itemsize: int, hip: bool, sms: int
+    M: int,
+    N: int,
+    channels: int,
+    padded: int,
+    taps: int,
+    phases: int,
+    depth: int,
+    itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -2228,21 +2436,46 @@ def choose_conv_transpose1d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    1,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -2250,10 +2483,19 @@ def choose_conv_transpose1d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 1, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -2261,8 +2503,19 @@ def choose_conv_transpose1d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 1, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
@@ -2276,11 +2529,35 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     PRECISION = _f32_precision("conv")
     M = C * R
     channels = N
+    padded = n_padded
+    taps = P
+    phases = 1
     depth = N * P
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + dy.nbytes
+    packed_bytes = _packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
+    lanes_bytes = _packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
+    padded_bytes = _packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
+    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    variant, config = choose_conv_transpose1d_backward_dw(M, F, channels, depth, itemsize, hip, sms)
+    variant, config = choose_conv_transpose1d_backward_dw(
+        M,
+        F,
+        channels,
+        padded,
+        taps,
+        phases,
+        depth,
+        itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):

@@ -25,6 +25,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
+from tritongen.runtime.products import convolution_us as _convolution_us
 
 
 @cache
@@ -33,6 +35,11 @@ def _multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
         return 8
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
+    """The size of those whose channels, the last dim, are not neighbours or no multiple of so many."""
+    return sum(x.nbytes for x in operands if x.stride(-1) != 1 or x.shape[-1] % whole)
 
 
 @cache
@@ -880,58 +887,82 @@ def choose_conv_transpose3d(
     N: int,
     channels: int,
     padded: int,
+    taps: int,
+    phases: int,
     apart: int,
     row: int,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor, stored apart by 16 and more
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded < 2 * channels
-        and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
-        and batches * M * N * channels >= 2**26
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap, stored apart by 16 and more
+    if patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * _cdiv(row, 16) <= 21 * row):
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and batches * _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
             FLAT=False,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    6,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    6,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -939,21 +970,46 @@ def choose_conv_transpose3d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 6, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if batches * _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    6,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -961,10 +1017,19 @@ def choose_conv_transpose3d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 6, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -972,8 +1037,19 @@ def choose_conv_transpose3d(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 6, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 6, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
@@ -996,14 +1072,38 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     M = N * o_steps * p_steps * q_steps
     channels = C
     padded = c_padded
+    taps = K * R * S
+    phases = stride * stride * stride
     apart = stride
     row = q_steps
     patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
+    lanes_bytes = _packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
+    padded_bytes = _packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_transpose3d(
-        batches, M, F, channels, padded, apart, row, patched, itemsize, hip, sms
+        batches,
+        M,
+        F,
+        channels,
+        padded,
+        taps,
+        phases,
+        apart,
+        row,
+        patched,
+        itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
+        hip,
+        sms,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
@@ -2683,61 +2783,83 @@ def choose_conv_transpose3d_backward_dx(
     N: int,
     channels: int,
     padded: int,
-    depth: int,
     taps: int,
+    phases: int,
+    depth: int,
     hop: int,
     over: int,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded < 2 * channels
-        and 0 < hop
-        and over == 0
-        and M * N * channels >= 2**26
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by tensor descriptor: neighbouring places read neighbours at every tap
+    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
+        BLOCK_N = max(16, min(128, _pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        return "patches", dict(
+        config = dict(
             BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
             BLOCK_M=(
                 256
                 if itemsize <= 2
                 and BLOCK_N == 128
-                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                and BLOCK_K * itemsize == 128
+                and _cdiv(M, 256) * _cdiv(N, 128) >= 4 * sms
                 else 128
             ),
-            BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * _cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+        found.append(
+            (
+                _convolution_us(
+                    "patches",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "patches",
+                config,
+            )
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
+        )
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -2745,21 +2867,46 @@ def choose_conv_transpose3d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -2767,10 +2914,19 @@ def choose_conv_transpose3d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 3, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -2778,8 +2934,19 @@ def choose_conv_transpose3d_backward_dx(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 3, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 3, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
@@ -2798,16 +2965,39 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     M = D * H * N * W
     channels = F
     padded = f_padded
-    depth = F * K * R * S
     taps = K * R * S
+    phases = 1
+    depth = F * K * R * S
     hop = stride
     over = O % stride + P % stride + Q % stride
     patched = _takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True)
     itemsize = w.element_size()
+    operand_bytes = dy.nbytes + w.nbytes
+    packed_bytes = _packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
+    lanes_bytes = _packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
+    padded_bytes = _packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
+    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_dx(
-        M, C, channels, padded, depth, taps, hop, over, patched, itemsize, hip, sms
+        M,
+        C,
+        channels,
+        padded,
+        taps,
+        phases,
+        depth,
+        hop,
+        over,
+        patched,
+        itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
+        hip,
+        sms,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
@@ -3085,29 +3275,50 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
 
 
 def choose_conv_transpose3d_backward_dw(
-    M: int, N: int, channels: int, depth: int, itemsize: int, hip: bool, sms: int
+    M: int,
+    N: int,
+    channels: int,
+    padded: int,
+    taps: int,
+    phases: int,
+    depth: int,
+    itemsize: int,
+    stored_bytes: int,
+    operand_bytes: int,
+    packed_bytes: int,
+    lanes_bytes: int,
+    padded_bytes: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    found = []
+    # by pointers, one tap and its packed channels a step, 256 columns
+    if not hip and itemsize <= 2:
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
         )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "wide",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=128 // itemsize,
@@ -3115,21 +3326,46 @@ def choose_conv_transpose3d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call
+                ),
+                "mixed",
+                config,
+            )
+        )
+    # by pointers, one tap and its packed channels a step
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, _pow2(channels)))
+        config = dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            BLOCK_M=128 if _cdiv(M, 128) * _cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=BLOCK_K,
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
+        found.append(
+            (
+                _convolution_us(
+                    "taps",
+                    config,
+                    taps * BLOCK_K * _cdiv(padded, BLOCK_K),
+                    padded_bytes,
+                    3,
+                    False,
+                    *call,
+                ),
+                "taps",
+                config,
+            )
+        )
+    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=32,
@@ -3137,10 +3373,19 @@ def choose_conv_transpose3d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4 if depth > 128 else 1,
         )
-    # hardly any channels
+        found.append(
+            (
+                _convolution_us(
+                    "lanes", config, taps * 4 * _cdiv(channels, 4), lanes_bytes, 3, False, *call
+                ),
+                "lanes",
+                config,
+            )
+        )
+    # by pointers, operands as they lie
     if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
+        BLOCK_N = max(16, min(128, _pow2(N)))
+        config = dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
             BLOCK_K=64 // itemsize,
@@ -3148,8 +3393,19 @@ def choose_conv_transpose3d_backward_dw(
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=4,
         )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+        found.append(
+            (
+                _convolution_us("gathered", config, taps * channels, 0, 3, False, *call),
+                "terms",
+                config,
+            )
+        )
+    # by pointers, operands as they lie, in small tiles
+    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+    found.append(
+        (_convolution_us("gathered", config, taps * channels, 0, 3, False, *call), "small", config)
+    )
+    return min(found)[1:]
 
 
 def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
@@ -3167,11 +3423,35 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     PRECISION = _f32_precision("conv")
     M = C * K * R * S
     channels = N
+    padded = n_padded
+    taps = O * P * Q
+    phases = 1
     depth = N * O * P * Q
     itemsize = x.element_size()
+    operand_bytes = x.nbytes + dy.nbytes
+    packed_bytes = _packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
+    lanes_bytes = _packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
+    padded_bytes = _packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
+    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    variant, config = choose_conv_transpose3d_backward_dw(M, F, channels, depth, itemsize, hip, sms)
+    variant, config = choose_conv_transpose3d_backward_dw(
+        M,
+        F,
+        channels,
+        padded,
+        taps,
+        phases,
+        depth,
+        itemsize,
+        stored_bytes,
+        operand_bytes,
+        packed_bytes,
+        lanes_bytes,
+        padded_bytes,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):

@@ -16,7 +16,8 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
-from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2, product_us as _product_us
+from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
+from tritongen.runtime.products import product_us as _product_us
 
 
 @cache

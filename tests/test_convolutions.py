@@ -14,7 +14,9 @@ import torch
 import triton.language as tl
 
 from tritongen import pipeline, trace
+from tritongen.choice import microseconds
 from tritongen.runtime.load import load_text
+from tritongen.schedule.rules import evaluate
 
 SPECS = Path(__file__).parent.parent / "specs"
 
@@ -70,20 +72,21 @@ def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):
 
 
 def test_eight_channels_are_loaded_16_bytes_at_a_time():
-    call = dict(x=meta(2, 8, 32, 32), w=meta(16, 8, 3, 3), b=meta(16))
-    code = trace.ptx(launches("conv2d", **call)[-1], "sm_90")
+    call = dict(x=meta(64, 8, 225, 225), w=meta(128, 8, 5, 5), b=meta(128), stride=2)
+    *_, launch = launches("conv2d", **call)
+    assert launch.kernel.fn.__name__ in ("conv2d_taps", "conv2d_lanes")
+    code = trace.ptx(launch, "sm_90")
     sizes = set(re.findall(r"cp\.async\.c[ag]\.shared\.global [^;]*?, (0x\w+),", code))
     assert sizes == {"0x10"}
 
 
 def test_packed_operands_are_those_whose_channels_lie_apart():
-    x, w, b = meta(2, 32, 8, 8), meta(16, 32, 3, 3), meta(16)
+    x, w, b = meta(64, 32, 55, 55), meta(64, 32, 3, 3), meta(64)
     last = dict(memory_format=torch.channels_last)
     names = [launch.kernel.fn.__name__ for launch in launches("conv2d", x=x, w=w, b=b)]
-    assert names == ["conv2d_x_packed_tile", "conv2d_w_packed_tile", "conv2d_taps"]
-    x, w = torch.empty(2, 32, 8, 8).to(**last), torch.empty(16, 32, 3, 3).to(**last)
-    (only,) = launches("conv2d", x=x, w=w, b=b)
-    assert only.kernel.fn.__name__ == "conv2d_taps"
+    assert names == ["conv2d_x_packed_tile", "conv2d_w_packed_tile", "conv2d_patches"]
+    (only,) = launches("conv2d", x=x.to(**last), w=w.to(**last), b=b)
+    assert only.kernel.fn.__name__ == "conv2d_patches"
 
 
 def test_one_tap_that_stays_in_place_is_a_product_of_matrices():
@@ -144,16 +147,16 @@ def test_three_channels_are_stored_as_four():
     module = load_text(built.name, built.raw)
 
     def last(channels, dtype=torch.float32):
-        x, w = meta(2, channels, 32, 32, dtype=dtype), meta(16, channels, 5, 5, dtype=dtype)
-        call = dict(x=x, w=w, b=meta(16, dtype=dtype))
+        x, w = meta(64, channels, 128, 128, dtype=dtype), meta(64, channels, 5, 5, dtype=dtype)
+        call = dict(x=x, w=w, b=meta(64, dtype=dtype))
         return trace.trace(module, "f", call).launches[-1]
 
     few = last(3)
-    assert few.kernel.fn.__name__ == "f_lanes" and few.args[0].shape == (2, 32, 32, 4)
+    assert few.kernel.fn.__name__ == "f_lanes" and few.args[0].shape == (64, 128, 128, 4)
     loads = set(re.findall(r"ld\.global\S*", trace.ptx(few, "sm_90")))
     assert "ld.global.v4.b32" in loads and "ld.global.b32" not in loads
-    others = [last(8), last(3, torch.float64)]
-    assert {launch.kernel.fn.__name__ for launch in others} == {"f_tiles"}
+    assert last(3, torch.float64).kernel.fn.__name__ == "f_tiles"
+    assert last(16).kernel.fn.__name__ == "f_patches"
 
 
 def test_an_activation_before_a_norm_is_computed_once():
@@ -178,6 +181,7 @@ from torch.nn import functional as F
 from tritongen import pipeline
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
+from tritongen.schedule.rules import evaluate
 
 def check(name, want, *shapes, text="", last=False, dtype=torch.float32, **numbers):
     text = text or open(f"specs/{name}.op").read()
@@ -238,3 +242,36 @@ def test_nothing_divides_by_the_taps_of_a_phase_that_may_have_none(spec):
     built = pipeline.build((SPECS / f"{spec}.op").read_text(), spec, gradients=True)
     divisors = set(re.findall(r"(?://|%) (\(?(?:[a-z]_)?taps)\b", built.raw))
     assert "s_taps_or_1 = tl.maximum(s_taps, 1)" in built.raw and not divisors
+
+
+def convolution(taps, channels, M, N, itemsize, **more):
+    """The step of conv2d, and the facts of a call whose operands are packed."""
+    built = pipeline.build((SPECS / "conv2d.op").read_text(), "conv2d.op")
+    ((plans),) = built.plans.values()
+    facts = dict(batches=1, phases=1, hop=1, over=0, patched=True, hip=False, sms=132)
+    facts |= dict(packed_bytes=0, lanes_bytes=0, padded_bytes=0, padded=-(-channels // 16) * 16)
+    facts |= dict(taps=taps, channels=channels, M=M, N=N, depth=taps * channels, itemsize=itemsize)
+    facts |= dict(stored_bytes=itemsize, operand_bytes=itemsize * M * channels)
+    return plans[0].steps[0], facts | more
+
+
+def test_what_takes_least_is_chosen():
+    """Timed on an H200: three channels in lanes 269 us, one by one 478; with stride 2 patches 53, 256 columns 68."""
+    copied = dict.fromkeys(("packed_bytes", "lanes_bytes", "padded_bytes"), 9_633_792)
+    for call, best in (
+        (convolution(49, 3, 16 * 218**2, 64, 4, **copied), "lanes"),
+        (convolution(9, 128, 64 * 28**2, 256, 2, hop=2), "patches"),
+    ):
+        step, facts = call
+        timed = [v for v in step.variants if v.estimate and evaluate(v.when, facts)]
+        assert min(timed, key=lambda v: microseconds(step, v, facts)).name == best  # noqa: B023
+
+
+@pytest.mark.parametrize("channels, rows, warps", [(25, 128, 4), (64, 256, 8)])
+def test_a_tile_of_256_places_has_8_warps(channels, rows, warps):
+    """Of 4 a thread had 256 sums, and spilled: 25 channels 696 us, by taps 220."""
+    step, known = convolution(18, channels, 1_169_280, 185, 2)
+    patches = next(v for v in step.variants if v.name == "patches")
+    for name, rule in patches.config:
+        known[name] = evaluate(rule, known)
+    assert (known["BLOCK_M"], known["num_warps"]) == (rows, warps)

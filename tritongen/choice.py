@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tritongen.runtime.products import product_us
+from tritongen.runtime import products
+from tritongen.schedule.estimates import in_turn, shared
 from tritongen.schedule.plan import Step, Variant
 from tritongen.schedule.rules import evaluate
 
 
 def holding(step: Step, facts: Mapping[str, int]) -> list[Variant]:
     """The variants whose conditions hold, what is chosen first; the last one of a step takes any call."""
-    found = [v for v in step.variants if evaluate(v.when, facts)]
-    estimated = [v for v in found if v.estimate is not None]
-    estimated.sort(key=lambda v: (microseconds(step, v, facts), v.name))
-    return [*estimated, *(v for v in found if v.estimate is None)]
+    first, compared, others = in_turn(step)
+    held = {v.name for v in step.variants if evaluate(v.when, facts)}
+    found = sorted(
+        (v for v in compared if v.name in held),
+        key=lambda v: (microseconds(step, v, facts), v.name),
+    )
+    return [v for v in (*first, *found, *others) if v.name in held]
 
 
 def microseconds(step: Step, variant: Variant, facts: Mapping[str, int]) -> float:
@@ -28,17 +32,8 @@ def microseconds(step: Step, variant: Variant, facts: Mapping[str, int]) -> floa
     assert estimate is not None
     for name, rule in variant.config:
         config[name] = evaluate(rule, {**facts, **config})
-    return product_us(
-        estimate.kind,
-        config,
-        estimate.sums,
-        evaluate(estimate.ahead, facts),
-        (facts.get("batches", 1), facts["M"], facts["N"], facts["K"]),
-        facts["itemsize"],
-        facts["stored_bytes"],
-        facts["copied_bytes"],
-        facts["turned_bytes"],
-        bool(facts["wide"]),
-        bool(step.precision and facts["tf32x3"]),
-        facts["sms"],
-    )
+    asked = (evaluate(rule, {**facts, **config}) for rule in estimate.asked)
+    sizes, others = shared(step)
+    call = tuple(evaluate(rule, facts) for rule in sizes)
+    model = getattr(products, estimate.model)
+    return model(estimate.kind, config, *asked, call, *(evaluate(rule, facts) for rule in others))

@@ -19,6 +19,7 @@ from tritongen.ir.algebra import indices
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import reads, tensors_read
+from tritongen.schedule.estimates import shared
 from tritongen.schedule.plan import Pack, Run, Sizes, Step, View
 
 BOOLEANS = (
@@ -38,14 +39,19 @@ BOOLEANS = (
 )
 
 
+# The bytes of operands that are packed in front: with their channels neighbours, and so many of them.
+COPIED = ("packed_bytes", "lanes_bytes", "padded_bytes")
+
+
 def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     """The facts that some rule speaks of, in a fixed order."""
     config = {name for v in step.variants for name, _ in v.config}
     spoken = set()
+    sizes, others = shared(step)
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
         if v.estimate is not None:
-            spoken |= {*estimated(step), *sizes_of(step)}
+            spoken |= set().union(*map(rules.names, (*v.estimate.asked, *sizes, *others)))
     known = [n for n, _ in step.facts]
     order = [*known, *(o.fact for o in step.orders), *(t.fact for t in step.tests)]
     order += [
@@ -60,21 +66,12 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
         "added_bytes",
         "copied_bytes",
         "turned_bytes",
+        "operand_bytes",
+        *COPIED,
         "wide",
     ]
     order += ["deterministic", "hip", "sms"]
     return tuple((n, n) for n in dict.fromkeys(order) if n in spoken - config)
-
-
-def sizes_of(step: Step) -> tuple[str, ...]:
-    """What a product's plan calls its extents."""
-    return *(("batches",) if step.kernels[0].axes[0].digits else ()), "M", "N", "K"
-
-
-def estimated(step: Step) -> tuple[str, ...]:
-    """What `runtime.product_us` asks of a call behind its sizes, in its order."""
-    exact = "tf32x3" if step.precision else "False"  # halves and whole numbers have one product
-    return "itemsize", "stored_bytes", "copied_bytes", "turned_bytes", "wide", exact, "sms"
 
 
 def fact_names(context: Context, step: Step) -> dict[str, str]:
@@ -139,6 +136,14 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "copied_bytes", f"_copied_bytes({every})"
         yield "turned_bytes", f"_turned_bytes({', '.join(rights)})"
         yield "wide", f"_are_wide({every})"
+    if "operand_bytes" in spoken:
+        yield "operand_bytes", " + ".join(f"{t}.nbytes" for t in factors_of(step))
+    for name in COPIED:
+        if name in spoken:
+            copies = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
+            shown = ", ".join(f"{pack_source(p)}{permuted(p.order)}" for p in copies)
+            whole = f", whole={copies[0].multiple}" if copies[0].multiple > 1 else ""
+            yield name, f"_packed_bytes({shown}{whole})"
     if "stored_bytes" in spoken:
         yield "stored_bytes", f"{step.stores[-1]}.element_size()"
     if "added_bytes" in spoken:
@@ -159,6 +164,12 @@ def tested(test: Run | Sizes) -> str:
         case Sizes(_, values, tiles):
             asked = (f"{launch_text(p)} == {value}" for p, value in values)
             return " and ".join([*asked, f"_takes_tiles({', '.join(tiles)})"])
+
+
+def factors_of(step: Step) -> dict[str, None]:
+    """The operands of a product's factors."""
+    head = step.kernels[-1].nests[0].fold
+    return dict.fromkeys(read.tensor for side in head.factors for read in reads(side))
 
 
 def described(step: Step, skeleton: str) -> dict[str, None]:

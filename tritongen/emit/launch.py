@@ -15,13 +15,11 @@ from tritongen.emit.facts import (
     BOOLEANS,
     compute_text,
     counted_text,
-    estimated,
     fact_names,
     fact_texts,
     is_wide_text,
     pack_source,
     permuted,
-    sizes_of,
     touched,
     used_facts,
 )
@@ -39,6 +37,7 @@ from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.schedule import rules
+from tritongen.schedule.estimates import in_turn, shared
 from tritongen.schedule.plan import Pack, Step, Variant, View, pack_dims, stored_dims
 
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
@@ -68,7 +67,10 @@ class LaunchView:
 
     choose_name: str
     choose_parameters: str
-    opening: tuple[str, ...]  # of `choose`, where it compares estimates
+    first: tuple[
+        Candidate, ...
+    ]  # of which the first that holds is taken, before estimates are compared
+    opening: tuple[str, ...]  # of that
     estimated: tuple[Candidate, ...]  # of which the least wins
     variants: tuple[Candidate, ...]  # and of the others the first that holds
     name: str
@@ -117,6 +119,7 @@ def launch_view(
     else:
         call = f"variant, config = choose_{step.name}({', '.join(given)})"
     precision = precision_lines(step, kernels)
+    first, compared, others = in_turn(step)
     body = [*view_lines, *precision, *fact_lines, call, *lines, *packing]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(context.measured, everything)
@@ -126,9 +129,10 @@ def launch_view(
     return LaunchView(
         f"choose_{step.name}",
         parameters,
+        tuple(map(choose_branch, first)),
         estimate_lines(step),
-        tuple(choose_branch(v) for v in step.variants if v.estimate is not None),
-        tuple(choose_branch(v) for v in step.variants if v.estimate is None),
+        tuple(map(choose_branch, compared)),
+        tuple(map(choose_branch, others)),
         f"launch_{step.name}",
         ", ".join(taken),
         f"Computes {', '.join(step.stores)} by the variant that fits, unchecked.",
@@ -365,24 +369,26 @@ def choose_branch(variant: Variant) -> Candidate:
     estimate = variant.estimate
     renames = {} if estimate is None else QUICK
     rule = {name: rule_text(text, renames) for name, text in variant.config}
-    spoken = set().union(*(rules.names(text) for _, text in variant.config))
+    asked = () if estimate is None else estimate.asked
+    spoken = set().union(*map(rules.names, (*asked, *(text for _, text in variant.config))))
     lines = [f"{name} = {text}" for name, text in rule.items() if name in spoken]
     entries = ", ".join(f"{name}={name if name in spoken else rule[name]}" for name in rule)
     result = f'return "{variant.name}", dict({entries})'
     if estimate is not None:
         lines.append(f"config = dict({entries})")
-        asked = f'"{estimate.kind}", config, {estimate.sums}, {rule_text(estimate.ahead, renames)}'
-        result = f'found.append((_product_us({asked}, *call), "{variant.name}", config))'
+        told = ", ".join(rule_text(rule, renames) for rule in asked)
+        us = f'_{estimate.model}("{estimate.kind}", config, {told}, *call)'
+        result = f'found.append(({us}, "{variant.name}", config))'
     when = "" if variant.when == "True" else rule_text(variant.when, renames)
     return when, variant.why, tuple(lines), result
 
 
 def estimate_lines(step: Step) -> tuple[str, ...]:
-    """The call as `product_us` takes it, and no candidates yet."""
-    if all(v.estimate is None for v in step.variants):
+    """The call as estimates take it, and no candidates yet."""
+    sizes, others = shared(step)
+    if not sizes:
         return ()
-    sizes = ("1", *sizes_of(step))[-4:]
-    return f"call = ({', '.join(sizes)}), {', '.join(estimated(step))}", "found = []"
+    return f"call = ({', '.join(sizes)}), {', '.join(others)}", "found = []"
 
 
 def scratch_lines(

@@ -37,7 +37,8 @@ def rendered(
     views = [op_view(item) for item in printed]
     helpers = dict.fromkeys(h for v in views for h in v.helpers)
     skeletons = {k.skeleton for i in printed for p in i.plans for s in p.steps for k in s.kernels}
-    estimated = any(own.opening for v in views for own in v.launches)
+    plans = [p for item in printed for p in item.plans]
+    models = {v.estimate.model for p in plans for s in p.steps for v in s.variants if v.estimate}
     body = SimpleNamespace(
         title=f"{title}: {', '.join(i.name for i in items)}" if len(items) > 1 else items[0].name,
         spec=[_docstring_safe(line) for line in text.strip().splitlines()],
@@ -55,15 +56,14 @@ def rendered(
         ),
         layout=_layout(views) if standalone else "",
         gradients=GRADIENTS if standalone and any(v.differentiable for v in views) else "",
-        uses_multiprocessors=any(
-            "_multiprocessors(" in line for v in views for own in v.launches for line in own.lines
-        ),
+        uses_multiprocessors=_launches_say(views, "_multiprocessors("),
         describes=any(v.describes for v in views),
         asks=any(v.asks for v in views),
-        estimated=estimated,
-        estimates=_own_page("runtime/products.py") if standalone and estimated else "",
+        models=sorted(models),
+        estimates=_own_page("runtime/products.py") if standalone and models else "",
         splits=bool(skeletons & {"tf32x3", "tf32x3_half"}),
         matrices=bool(skeletons & {"persistent", "tf32x3_half"}),
+        packs=_launches_say(views, "_packed_bytes("),
         patches="patches" in skeletons,
         steps=any(
             "_every(" in line
@@ -77,6 +77,10 @@ def rendered(
     libdevice = any(v.libdevice for v in views)
     body.imports = _imports(body, views, libdevice, standalone)
     return environment().get_template("module.py.j2").render(module=body)
+
+
+def _launches_say(views: list[SimpleNamespace], text: str) -> bool:
+    return any(text in line for v in views for own in v.launches for line in own.lines)
 
 
 def _own_page(file: str) -> str:
@@ -135,7 +139,7 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
         lines += ["", "from tritongen import runtime"]
         if body.asks:
             lines.append("from tritongen.runtime import f32_precision as _f32_precision")
-        if body.estimated:
-            names = "cdiv as _cdiv, pow2 as _pow2, product_us as _product_us"
-            lines.append(f"from tritongen.runtime.products import {names}")
+        if body.models:
+            lines.append("from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2")
+            lines += (f"from tritongen.runtime.products import {m} as _{m}" for m in body.models)
     return lines

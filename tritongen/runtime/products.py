@@ -1,7 +1,9 @@
-"""How long a product takes on a GPU, by a model: what `choose_<step>` compares its variants by.
+"""How long a product or a convolution takes on a GPU, by a model: what `choose_<step>` compares its variants by.
 
     call = (1, M, N, K), itemsize, stored_bytes, copied, turned, wide, tf32x3, sms
     product_us("descriptors", config, 1, 0, *call)      # microseconds
+    call = (groups, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    convolution_us("taps", config, taps * channels, copied, 2, False, *call)
 
 A module that is generated to stand alone holds the text of these functions: they import nothing.
 """
@@ -75,10 +77,7 @@ def product_us(
     programs = batches * cdiv(M, rows) * cdiv(N, config["BLOCK_N"]) * max(1, parts)
     steps = cdiv(config.get("CHUNK", K), terms)
     if kind == "pointers":  # as many as there are registers and shared memory for
-        warps = config["num_warps"]
-        held = max(4, itemsize) * rows * columns // 2 + 8192 * warps
-        staged = stages * terms * (rows + columns) * itemsize
-        beside = max(1, min(32 // warps, 227 * 1024 // staged, 2**17 // held))
+        beside = _beside(config, columns, itemsize)
         copied = turned = 0
     elif ahead:  # what is split or converted needs no other copy
         copied, turned = max(0, copied - ahead), 0
@@ -112,3 +111,76 @@ def product_us(
 def _slowest(a: float, b: float, c: float) -> float:
     """About the largest: what overlaps is never hidden wholly."""
     return (a**4 + b**4 + c**4) ** 0.25
+
+
+def _beside(config: dict[str, int], columns: int, itemsize: int) -> int:
+    """How many programs a multiprocessor of an H200 has registers and shared memory for."""
+    rows, warps = config["BLOCK_M"], config["num_warps"]
+    held = max(4, itemsize) * rows * columns // 2 + 8192 * warps
+    staged = config["num_stages"] * config["BLOCK_K"] * (rows + columns) * itemsize
+    return max(1, min(32 // warps, 227 * 1024 // staged, 2**17 // held))
+
+
+# ---- convolutions --------------------------------------------------------------------------------
+def slid(kind: str, itemsize: int) -> tuple[float, ...]:
+    """What kernels of convolutions reach on an H200, by how the sliding factor comes to the tensor cores.
+
+    us before the first tile, of host and GPU; us a tile beside its steps; us until what is loaded is there; TFLOP/s of a
+    multiprocessor; rows and columns that tensor cores lose a tile; TB/s that a multiprocessor loads; us to store 10,000
+    sums; how many times that for each index beyond three that a term is taken apart into, those of phases twice. Fitted
+    to 740 times of 120 drawn and 20 listed calls.
+    """
+    return {
+        ("gathered", 2): (5.6, 0.54, 0.881, 1.37, 56.3, 0.014, 2.19, 1.44),
+        ("gathered", 4): (5.17, 0.678, 1.61, 1.13, 47.5, 0.0214, 1.97, 1.44),
+        ("lanes", 2): (7.11, 1.42, 0.788, 5.43, 53, 0.028, 0.941, 1),
+        ("lanes", 4): (6.76, 1.92, 0.971, 2.66, 43.5, 0.058, 1.42, 1),
+        ("packed", 2): (4.43, 1.36, 1.09, 9.13, 47.1, 0.096, 2.52, 1.44),
+        ("packed", 4): (4.27, 1.1, 0.444, 1.96, 62.6, 0.0825, 2.33, 1.44),
+        ("patches", 2): (2.78, 1.82, 0.858, 14.1, 45.1, 0.156, 1.19, 1),
+        ("patches", 4): (8.93, 1.39, 0.777, 7.12, 43, 0.123, 1.3, 1),
+        ("taps", 2): (9.79, 2.18, 0.552, 6.54, 60.2, 0.0527, 1.85, 1),
+        ("taps", 4): (6.36, 2.86, 0.875, 4.12, 47.3, 0.051, 1.48, 1),
+    }[kind, max(2, min(itemsize, 4))]
+
+
+def convolution_us(
+    kind: str,
+    config: dict[str, int],
+    terms: int,
+    copied: int,
+    digits: int,
+    alone: bool,
+    sizes: tuple[int, int, int],
+    phases: int,
+    operand_bytes: int,
+    itemsize: int,
+    stored_bytes: int,
+    sms: int,
+) -> float:
+    """Microseconds of a convolution in such tiles, by as many multiprocessors.
+
+    `sizes`: batches, M, N, of a product whose rows are places. `terms`: of a sum, taps and channels, as steps walk them;
+    of all `phases` of a transposed convolution together, which are among the batches. `copied`: bytes of operands that
+    are packed in front; `digits`: the indices that a term is taken apart into; `alone`: whether
+    lanes load one element, where others load 16 bytes.
+    """
+    start, tile, wait, flops, edge, load, store, slower = slid(kind, itemsize)
+    memory, copy, launch, narrow = 3.57, 1.84, 6.58, 3.88  # TB/s, TB/s, us, times
+    batches, M, N = sizes
+    rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    each = cdiv(batches * cdiv(M, rows) * cdiv(N, columns), sms)
+    beside = 3 if config.get("FLAT") else _beside(config, columns, itemsize)
+    beside = max(1, min(beside, each))
+    steps = cdiv(terms, depth) / phases
+
+    full, apart = max(64, rows), slower ** max(0, digits - 3) * (narrow if alone else 1)
+    multiplied = 2e-6 * full * columns * depth * (1 + edge * (1 / full + 1 / columns)) / flops
+    loaded = 1e-6 * (rows + min(columns, max(8, N))) * depth * itemsize / load
+    waited = wait / max(1, config["num_stages"] - 1)
+    step = _slowest(apart * waited, beside * multiplied, beside * apart * loaded)
+    tiles = cdiv(each, beside) * (tile + steps * step + 1e-4 * beside * store * rows * columns)
+
+    moved = 1e-6 * (operand_bytes + stored_bytes * batches * M * N) / memory
+    us = start + _slowest(tiles, moved, 0)
+    return us + (launch + 2e-6 * copied / copy if copied else 0)

@@ -44,6 +44,8 @@ class Product:
     ragged: tuple[tuple[Poly, Poly], ...] = ()
     lanes: str = ""  # the sizes of the channels as `classes/lanes.py` stores them
     padded: str = ""
+    phases: tuple[Poly, ...] = ()  # how many, of each dim of a transposed convolution
+    whole_taps: tuple[ir.Binder, ...] = ()  # and the taps of all of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,14 +136,15 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What `runtime.product_us` is asked: how factors come to the tensor cores, how many sums a tile has, what is copied.
+    """What one variant takes, by a function of `runtime.products`.
 
-    `ahead`: bytes of an operand that is split or converted first, by a kernel in front.
+    `kind`: how factors come to the tensor cores. `asked`: what else its parameters are, in front of those that all
+    variants of a step share (`estimates.shared`).
     """
 
+    model: str
     kind: str
-    sums: int
-    ahead: Rule
+    asked: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ class Variant:
     `requires`: what its kernels rely on to be right, and what of the device they need: wherever it holds the
     variant may be forced (`proof/variants.py`). `when`, which implies it, says where it is chosen: of the
     variants that have an `estimate` and hold the one that takes least, where none does the first of the others.
+    Others that stand before them come first.
     """
 
     name: str

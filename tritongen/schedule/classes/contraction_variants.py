@@ -105,7 +105,8 @@ def by_estimate(
         ahead = "K * N"
     elif converts and kind == "descriptors":
         kind = "converting"
-    return replace(variant, when=variant.requires, estimate=Estimate(kind, kernel.products, ahead))
+    asked = str(kernel.products), ahead
+    return replace(variant, when=variant.requires, estimate=Estimate("product_us", kind, asked))
 
 
 def has_pairs(group) -> bool:

@@ -11,6 +11,7 @@ multiplied by a zero in between.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from tritongen.ir import nodes as ir
@@ -23,6 +24,7 @@ from tritongen.ir.algebra import (
     indices,
     is_fractional,
     numerator,
+    poly,
     size,
     substitute,
     symbols,
@@ -31,7 +33,7 @@ from tritongen.schedule.canonical import binders_of, fresh, reads
 from tritongen.schedule.classes import lanes, one_tap, patches, pointwise, window
 from tritongen.schedule.classes.contraction_stages import fitted
 from tritongen.schedule.members import Group
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
+from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
 
@@ -127,6 +129,8 @@ def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
         right=ir.rebuild(product.right, change),
         lets=(*product.lets, *lets),
         ragged=(*product.ragged, (number, p.hi)),
+        phases=(*product.phases, q),
+        whole_taps=product.whole_taps or product.taps,
     )
     defines = (*group.defines, ir.Define(steps, (p.hi + q - 1) // q))
     return replace(group, nests=nests, product=product, defines=defines)
@@ -171,6 +175,8 @@ def make(name, group, stores, dims, facts) -> Step:
         ("N", outer[2].extent),
         ("channels", channels),
         ("padded", padded),
+        ("taps", Axis("tap", p.whole_taps or p.taps).extent),
+        ("phases", prod(p.phases, start=poly(1))),
         *(() if p.lets else (("depth", flat[3].extent),)),
     )
     why = "a sum of products, one factor gathered by a sliding window"
@@ -191,9 +197,35 @@ def make(name, group, stores, dims, facts) -> Step:
     one = one_tap.beside(name, group, stores, dims, facts)
     kernels = (*kernels[:-1], *one.kernels, kernels[-1])
     numbers = tuple(dict((*numbers, *one.numbers)).items())
-    variants = (*one.variants, *variants)
+    digits = len(p.taps) * (2 if p.phases else 1)
+    variants = (*one.variants, *(by_estimate(v, digits) for v in variants))
     asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
+
+
+# How the sliding factor comes to the tensor cores (a row of `runtime.products.slid`), the terms that steps walk, and
+# which operands are copied.
+WALKS = {
+    "patches": ("patches", "taps * BLOCK_K * cdiv(padded, BLOCK_K)", "padded_bytes"),
+    "wide": ("taps", "taps * BLOCK_K * cdiv(padded, BLOCK_K)", "padded_bytes"),
+    "taps": ("taps", "taps * BLOCK_K * cdiv(padded, BLOCK_K)", "padded_bytes"),
+    "mixed": ("packed", "taps * channels", "packed_bytes"),
+    "lanes": ("lanes", "taps * 4 * cdiv(channels, 4)", "lanes_bytes"),
+    "terms": ("gathered", "taps * channels", "0"),
+    "small": ("gathered", "taps * channels", "0"),
+}
+
+
+def by_estimate(variant: Variant, digits: int) -> Variant:
+    """Chosen where it takes least; others, by rules of their own, come first."""
+    if variant.name not in WALKS:
+        return variant
+    kind, terms, copied = WALKS[variant.name]
+    # Triton knows of no other number of channels that several of them may be loaded at once.
+    alone = "channels % 16 > 0" if kind == "packed" else "False"
+    asked = terms, copied if variant.packs else "0", str(digits), alone
+    estimate = Estimate("convolution_us", kind, asked)
+    return replace(variant, estimate=estimate)
 
 
 def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
@@ -209,6 +241,7 @@ def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
     grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
     launch = (Launch(kernels[-1].name, grid),)
     columns = "max(16, min(128, pow2(N)))"
+    fits, halves = "not hip and itemsize <= 4", "not hip and itemsize <= 2"
 
     def tile(m, n, k, warps, stages):
         return (
@@ -228,27 +261,26 @@ def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
         found = [
             Variant(
                 "wide",
-                f"not hip and itemsize <= 2 and channels >= 32 and N > 128"
-                f" and {times}cdiv(M, 128) * cdiv(N, 256) >= sms",
-                "many channels out: each gathered tile serves 256 of them",
+                halves,
+                "by pointers, one tap and its packed channels a step, 256 columns",
                 tile("128", "256", deep, "8", "3"),
                 tapped,
                 packs=copies,
-                requires="not hip and itemsize <= 2",
+                requires=halves,
             ),
             Variant(
                 "mixed",
-                "not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128",
-                "a few channels: several taps and their channels fill a tile",
+                fits,
+                "by pointers, terms of several taps a step, channels packed",
                 tile("128", columns, "128 // itemsize", "8 if BLOCK_N == 128 else 4", "3"),
                 launch,
                 packs=packs,
-                requires="not hip and itemsize <= 4",
+                requires=fits,
             ),
             Variant(
                 "taps",
-                "not hip and itemsize <= 4 and channels >= 8",
-                "channels enough for a tile of them at each tap of the window",
+                fits,
+                "by pointers, one tap and its packed channels a step",
                 tile(
                     f"128 if {times}cdiv(M, 128) * cdiv(N, BLOCK_N) >= sms else 64",
                     columns,
@@ -258,7 +290,7 @@ def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
                 ),
                 tapped,
                 packs=copies,
-                requires="not hip and itemsize <= 4",
+                requires=fits,
             ),
         ]
     stored, stages = laned
@@ -266,20 +298,25 @@ def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
         found.append(
             Variant(
                 "lanes",
-                "not hip and itemsize <= 4 and 1 < channels < 4",
-                "two or three channels, stored as four: a load takes all of a tap",
+                fits,
+                "by pointers, terms of several taps a step, channels packed in fours: a load takes four",
                 tile("128", columns, "32", "8 if BLOCK_N == 128 else 4", stages),
                 (Launch(kernels[1].name, grid),),
                 packs=stored,
-                requires="not hip and itemsize <= 4",
+                requires=fits,
             )
         )
-    fits = "not hip and itemsize <= 4"
     terms = tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4")
     return (
         *found,
-        Variant("terms", fits, "hardly any channels", terms, launch, requires=fits),
-        Variant("small", "True", "any size", tile("64", "64", "32", "4", "2"), launch),
+        Variant("terms", fits, "by pointers, operands as they lie", terms, launch, requires=fits),
+        Variant(
+            "small",
+            "True",
+            "by pointers, operands as they lie, in small tiles",
+            tile("64", "64", "32", "4", "2"),
+            launch,
+        ),
     )
 
 

@@ -33,7 +33,7 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
     tiles = tuple(as_view(read, seen, dims) for read, seen in zip(reads, (x, w), strict=True))
     shared = dict(tiles=tiles, lets=p.lets, ragged=p.ragged, slides=True)
     plan = KernelPlan(f"{name}_patches", "patches", "whole", axes, group.nests, stores, **shared)
-    numbers = {} if p.lets else {"taps": axes[4].extent}
+    numbers: dict[str, Poly] = {}
     for dim, extent in zip(x, dims[reads[0].tensor], strict=True):
         if dim.step != poly(1):
             over = numbers.get("over", poly(0)) + extent - extent // dim.step * dim.step
@@ -73,32 +73,32 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
     copied = all(p.stored for p in packs)  # and so of a multiple of 16 channels
     requires = f"patched and 2 <= itemsize <= 4{'' if copied else ' and padded % 16 == 0'}{steps}"
-    why = "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor"
+    when, why = requires, "by tensor descriptor: neighbouring places read neighbours at every tap"
     if "apart" in numbers:
-        steps += " and (apart < 2 or 20 * 16 * cdiv(row, 16) <= 21 * row)"
+        when += " and (apart < 2 or 20 * 16 * cdiv(row, 16) <= 21 * row)"
         why += ", stored apart by 16 and more"
     short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(padded, BLOCK_K) <= 16"
+    deep = "BLOCK_N == 128 and BLOCK_K * itemsize == 128"
     config = (
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
-        (
-            "BLOCK_M",
-            f"256 if itemsize <= 2 and BLOCK_N == 128 and {times}cdiv(M, 256) * cdiv(N, 128) >= 4 * sms"
-            " else 128",
-        ),
         (
             "BLOCK_K",
             "min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)",
         ),
-        ("FLAT", short if "taps" in numbers else "False"),
-        ("num_warps", "8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4"),
+        # Of 4 warps a thread had 256 sums, and spilled.
+        (
+            "BLOCK_M",
+            f"256 if itemsize <= 2 and {deep} and {times}cdiv(M, 256) * cdiv(N, 128) >= 4 * sms"
+            " else 128",
+        ),
+        ("FLAT", "False" if plan.lets else short),
+        ("num_warps", f"8 if {deep} else 4"),
         ("num_stages", "3"),
     )
     tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
     return Variant(
         "patches",
-        "patched and 2 <= itemsize <= 4"
-        f" and {'padded < 2 * channels' if copied else 'padded % 16 == 0'}{steps}"
-        f" and {times}M * N * channels >= 2**26",
+        when,
         why,
         config,
         (Launch(plan.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",)),),
