@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -26,7 +27,10 @@ from tritongen.proof.fuzz import drive, found
 @click.option("--shard", default="0/1", help="i/n: every n-th spec, from the i-th.")
 @click.option("--shrink/--no-shrink", default=True, help="Make findings small.")
 @click.option("--all-ways", is_flag=True, help="Force every variant, as on a GPU: slow on a CPU.")
-def main(files, specs, seed, jobs, device, out, crosscompile, shard, shrink, all_ways) -> None:
+@click.option("--seconds", default=math.inf, help="After which no other spec is begun.")
+def main(
+    files, specs, seed, jobs, device, out, crosscompile, shard, shrink, all_ways, seconds
+) -> None:
     """Draw specs and hold everything against everything else."""
     os.environ.setdefault("PYTHONHASHSEED", "0")  # of the processes
     crosscompile = device == "cpu" if crosscompile is None else crosscompile
@@ -64,7 +68,17 @@ def main(files, specs, seed, jobs, device, out, crosscompile, shard, shrink, all
                 found.note(out, finding)
 
         summary = drive.drive(
-            specs, seed, jobs, device, crosscompile, (first, every), note, told, met, all_ways
+            specs,
+            seed,
+            jobs,
+            device,
+            crosscompile,
+            (first, every),
+            note,
+            told,
+            met,
+            all_ways,
+            seconds,
         )
         click.echo(table(summary, time.monotonic() - started))
         sys.exit(1 if summary.findings else 0)

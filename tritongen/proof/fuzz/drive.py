@@ -8,9 +8,11 @@ that dies or hangs is a finding, and is replaced.
 
 from __future__ import annotations
 
+import math
 import queue
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -132,17 +134,19 @@ def drive(
     found: Callable[[Finding, Pair], None] = lambda finding, pair: None,
     every: Callable[[Finding], None] = lambda finding: None,
     all_ways: bool = False,
+    seconds: float = math.inf,
 ) -> Summary:
     """Draw and try; `found` is told of the first finding of each kind, in the thread that met it,
-    `every` of each finding."""
+    `every` of each finding. After so many seconds no other spec is begun."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for k in range(shard[0], specs, shard[1]):
         waiting.put(k)
     summary, lock, kinds = Summary(), threading.Lock(), set()
+    end = time.monotonic() + seconds
 
     def serve() -> None:
         with Pair(device, compiles, all_ways) as pair:
-            while True:
+            while time.monotonic() < end:
                 try:
                     k = waiting.get_nowait()
                 except queue.Empty:
