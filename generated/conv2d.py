@@ -1225,7 +1225,7 @@ def choose_conv2d(
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -3992,7 +3992,7 @@ def choose_conv2d_backward_dx(
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -4755,7 +4755,7 @@ def choose_conv2d_backward_dw(
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8

@@ -906,7 +906,7 @@ def choose_conv3d(
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap

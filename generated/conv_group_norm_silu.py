@@ -1483,7 +1483,7 @@ def choose_conv_group_norm_silu_conv2d(
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -4189,7 +4189,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -9372,7 +9372,7 @@ def choose_conv_group_norm_silu_backward_dx(
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
-    """The variant for one call and its config: of those that may run, the one of the least estimate."""
+    """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritongen.choice import holding, microseconds
 from tritongen.ir import nodes as ir
+from tritongen.schedule.estimates import in_turn
 from tritongen.schedule.plan import Plan, Step, Variant
 
 if TYPE_CHECKING:
@@ -203,11 +204,13 @@ def _totals(
 
 
 def _ways(step: Step, choice: Choice) -> tuple[Way, ...]:
-    """Those that are compared by their estimates first, the least in front; then the others, as they are asked."""
+    """As a call asks them; those that are compared by their estimates the least first."""
+    first, compared, others = in_turn(step)
     held = [v for v in holding(step, choice.facts) if v.estimate is not None]
-    others = [v for v in step.variants if v not in held]
-    ways = [_way(v, v.name == choice.variant, microseconds(step, v, choice.facts)) for v in held]
-    return (*ways, *(_way(v, v.name == choice.variant, None) for v in others))
+    left = [v for v in compared if v not in held]
+    us = {v.name: microseconds(step, v, choice.facts) for v in held}
+    asked = (*first, *held, *left, *others)
+    return tuple(_way(v, v.name == choice.variant, us.get(v.name)) for v in asked)
 
 
 def _way(variant: Variant, taken: bool, us: float | None) -> Way:
