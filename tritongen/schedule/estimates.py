@@ -1,11 +1,26 @@
-"""What the estimates of a step are asked of a call, whatever the variant; in the order of `runtime.products`.
+"""What variants ask `runtime.products`, what all of a step tell it of a call, and in which order a call asks them.
 
-sizes, others = shared(step)      # ("1", "M", "N", "K"), ("itemsize", "stored_bytes", ...)
+of_convolution("taps", TAPPED, "padded_bytes", 2)      # of one variant
+sizes, others = shared(step)                           # ("1", "M", "N", "K"), ("itemsize", "stored_bytes", ...)
 """
 
 from __future__ import annotations
 
-from tritongen.schedule.plan import Rule, Step, Variant
+from tritongen.schedule.plan import Estimate, Rule, Step, Variant
+
+TAPPED = "taps * BLOCK_K * cdiv(padded, BLOCK_K)"  # terms, where a step is of one tap
+
+
+def of_product(kind: str, sums: int, ahead: Rule) -> Estimate:
+    """`ahead`: bytes of an operand that is split or converted first, by a kernel in front."""
+    return Estimate("product_us", kind, (str(sums), ahead))
+
+
+def of_convolution(
+    kind: str, terms: Rule, copied: Rule, digits: int, alone: Rule = "False"
+) -> Estimate:
+    """`terms` of all phases, as steps walk them; `copied`: the fact that counts what is packed in front."""
+    return Estimate("convolution_us", kind, (terms, copied, str(digits), alone))
 
 
 def shared(step: Step) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:

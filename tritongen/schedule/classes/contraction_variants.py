@@ -21,7 +21,8 @@ from tritongen.schedule.classes.contraction_operands import (
 from tritongen.schedule.classes.contraction_stages import STRIPS, fitted
 from tritongen.schedule.classes.pointwise import is_busy
 from tritongen.schedule.classes.scales import run
-from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Launch, Pack, Step, Variant
+from tritongen.schedule.estimates import of_product
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
 # Where both terms of an element are put side by side (tl.join), lanes hold 8 of each factor's terms: of fewer than 64
@@ -105,8 +106,8 @@ def by_estimate(
         ahead = "K * N"
     elif converts and kind == "descriptors":
         kind = "converting"
-    asked = str(kernel.products), ahead
-    return replace(variant, when=variant.requires, estimate=Estimate("product_us", kind, asked))
+    estimate = of_product(kind, kernel.products, ahead)
+    return replace(variant, when=variant.requires, estimate=estimate)
 
 
 def has_pairs(group) -> bool:

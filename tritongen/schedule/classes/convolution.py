@@ -32,8 +32,9 @@ from tritongen.ir.algebra import (
 from tritongen.schedule.canonical import binders_of, fresh, reads
 from tritongen.schedule.classes import lanes, one_tap, patches, pointwise, window
 from tritongen.schedule.classes.contraction_stages import fitted
+from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
-from tritongen.schedule.plan import Axis, Estimate, KernelPlan, Launch, Order, Pack, Step, Variant
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
 
@@ -182,11 +183,12 @@ def make(name, group, stores, dims, facts) -> Step:
     why = "a sum of products, one factor gathered by a sliding window"
     times = "batches * " if p.batch else ""
     stages = "1" if p.lets else "4 if depth > 128 else 1"
-    variants = _variants(kernels, packs, copies, (stored, stages), times)
+    digits = len(p.taps) * (2 if p.phases else 1)
+    variants = _variants(kernels, packs, copies, (stored, stages), times, digits)
     if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims)):
         plan, own = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
-        variants = (patches.variant(plan, own, copies, times), *variants)
+        variants = (patches.variant(plan, own, copies, times, digits), *variants)
     orders: tuple[Order, ...] = ()
     if p.batch and not p.lets:
         # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
@@ -197,38 +199,12 @@ def make(name, group, stores, dims, facts) -> Step:
     one = one_tap.beside(name, group, stores, dims, facts)
     kernels = (*kernels[:-1], *one.kernels, kernels[-1])
     numbers = tuple(dict((*numbers, *one.numbers)).items())
-    digits = len(p.taps) * (2 if p.phases else 1)
-    variants = (*one.variants, *(by_estimate(v, digits) for v in variants))
+    variants = (*one.variants, *variants)
     asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
 
 
-# How the sliding factor comes to the tensor cores (a row of `runtime.products.slid`), the terms that steps walk, and
-# which operands are copied.
-WALKS = {
-    "patches": ("patches", "taps * BLOCK_K * cdiv(padded, BLOCK_K)", "padded_bytes"),
-    "wide": ("taps", "taps * BLOCK_K * cdiv(padded, BLOCK_K)", "padded_bytes"),
-    "taps": ("taps", "taps * BLOCK_K * cdiv(padded, BLOCK_K)", "padded_bytes"),
-    "mixed": ("packed", "taps * channels", "packed_bytes"),
-    "lanes": ("lanes", "taps * 4 * cdiv(channels, 4)", "lanes_bytes"),
-    "terms": ("gathered", "taps * channels", "0"),
-    "small": ("gathered", "taps * channels", "0"),
-}
-
-
-def by_estimate(variant: Variant, digits: int) -> Variant:
-    """Chosen where it takes least; others, by rules of their own, come first."""
-    if variant.name not in WALKS:
-        return variant
-    kind, terms, copied = WALKS[variant.name]
-    # Triton knows of no other number of channels that several of them may be loaded at once.
-    alone = "channels % 16 > 0" if kind == "packed" else "False"
-    asked = terms, copied if variant.packs else "0", str(digits), alone
-    estimate = Estimate("convolution_us", kind, asked)
-    return replace(variant, estimate=estimate)
-
-
-def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
+def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[Variant, ...]:
     """Measured with one H200 against cuDNN with its bias, by what each is for (x: times as fast).
 
     bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
@@ -240,7 +216,7 @@ def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
     """
     grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
     launch = (Launch(kernels[-1].name, grid),)
-    columns = "max(16, min(128, pow2(N)))"
+    columns, terms = "max(16, min(128, pow2(N)))", "taps * channels"
     fits, halves = "not hip and itemsize <= 4", "not hip and itemsize <= 2"
 
     def tile(m, n, k, warps, stages):
@@ -253,31 +229,38 @@ def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
             ("num_stages", stages),
         )
 
+    def variant(name, requires, why, config, launch, estimate, packs=()):
+        more = dict(packs=packs, requires=requires, estimate=estimate)
+        return Variant(name, requires, why, config, launch, **more)
+
     found = []
     if len(kernels) > 1:
-        tapped, deep = (
-            Launch(kernels[0].name, grid),
-        ), "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
+        tapped = (Launch(kernels[0].name, grid),)
+        deep = "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
+        by_tap = of_convolution("taps", TAPPED, "padded_bytes" if copies else "0", digits)
+        # Triton knows of no other number of channels that several of them may be loaded at once.
+        alone = "channels % 16 > 0"
+        packed = of_convolution("packed", terms, "packed_bytes" if packs else "0", digits, alone)
         found = [
-            Variant(
+            variant(
                 "wide",
                 halves,
                 "by pointers, one tap and its packed channels a step, 256 columns",
                 tile("128", "256", deep, "8", "3"),
                 tapped,
-                packs=copies,
-                requires=halves,
+                by_tap,
+                copies,
             ),
-            Variant(
+            variant(
                 "mixed",
                 fits,
                 "by pointers, terms of several taps a step, channels packed",
                 tile("128", columns, "128 // itemsize", "8 if BLOCK_N == 128 else 4", "3"),
                 launch,
-                packs=packs,
-                requires=fits,
+                packed,
+                packs,
             ),
-            Variant(
+            variant(
                 "taps",
                 fits,
                 "by pointers, one tap and its packed channels a step",
@@ -289,33 +272,41 @@ def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
                     "3",
                 ),
                 tapped,
-                packs=copies,
-                requires=fits,
+                by_tap,
+                copies,
             ),
         ]
     stored, stages = laned
     if stored:
         found.append(
-            Variant(
+            variant(
                 "lanes",
                 fits,
                 "by pointers, terms of several taps a step, channels packed in fours: a load takes four",
                 tile("128", columns, "32", "8 if BLOCK_N == 128 else 4", stages),
                 (Launch(kernels[1].name, grid),),
-                packs=stored,
-                requires=fits,
+                of_convolution("lanes", "taps * 4 * cdiv(channels, 4)", "lanes_bytes", digits),
+                stored,
             )
         )
-    terms = tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4")
+    gathered = of_convolution("gathered", terms, "0", digits)
     return (
         *found,
-        Variant("terms", fits, "by pointers, operands as they lie", terms, launch, requires=fits),
-        Variant(
+        variant(
+            "terms",
+            fits,
+            "by pointers, operands as they lie",
+            tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4"),
+            launch,
+            gathered,
+        ),
+        variant(
             "small",
             "True",
             "by pointers, operands as they lie, in small tiles",
             tile("64", "64", "32", "4", "2"),
             launch,
+            gathered,
         ),
     )
 

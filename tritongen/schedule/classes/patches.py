@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, is_fractional, poly
+from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant, View
 
 MOST_DIMS = 5  # of a tensor descriptor
@@ -55,7 +56,7 @@ def stored_apart(group, stores, place: str) -> Poly:
     return poly(1)
 
 
-def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Variant:
+def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str, digits: int) -> Variant:
     """One H200, TFLOP/s beside cuDNN's of the same run.
 
     bf16, 512 -> 512 channels of 64^2: 256 places x 128 columns 729, 128 x 128 692 (cuDNN 806; taps 647). f32
@@ -104,6 +105,7 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
         (Launch(plan.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",)),),
         packs=packs,
         requires=requires,
+        estimate=of_convolution("patches", TAPPED, "padded_bytes" if packs else "0", digits),
     )
 
 
