@@ -540,7 +540,12 @@ def choose_int8_linear(
     # by pointers, in the widest tiles
     if terms < 131072 and not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3 if stored_bytes <= 4 else 1,
         )
         found.append((_product_us("pointers", config, 1, 0, *call), "large", config))
     # by pointers, in square tiles

@@ -161,7 +161,8 @@ def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, in
 
     A tile that leaves by descriptor has a place of its own, outputs of one dtype the same. Where one is read, the sums
     pass through shared memory to the registers that it is in; where what is stored leaves through pointers, as it does
-    where its rows are not aligned, they do, or it does: nothing wider than they are, and sums of integers as they are.
+    where its rows are not aligned, they do, or it does: nothing wider than they are, unless it meets something wider on
+    the way, and sums of integers as they are.
     """
     if kernel.role.startswith("part"):
         return 0, 0
@@ -178,7 +179,8 @@ def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, in
         passing = sums
     if adds_integers(kernel):
         passing = max(passing, sums - sum(held.values()))
-    return part * sum(held.values()), part * min(passing, sums)
+    widest = passing if met(kernel) else min(passing, sums)
+    return part * sum(held.values()), part * widest
 
 
 def parts_behind(kernel: KernelPlan) -> int:
@@ -200,8 +202,12 @@ def sizes_stored(kernel: KernelPlan, config: Mapping[str, int]) -> dict[str, int
 def widths_stored(kernel: KernelPlan, itemsize: int) -> tuple[int, ...]:
     """What an element of the last output may take, in bytes."""
     dtype = next(n.dtype for n in kernel.nests if n.name == kernel.stores[-1])
-    known = width(dtype) or dtype in ("compute", multiplied(kernel))
-    return (bytes_of(dtype, itemsize, kernel),) if known else (2, 4, 8)
+    if width(dtype) or dtype == multiplied(kernel):
+        return (bytes_of(dtype, itemsize, kernel),)
+    if dtype == "compute":  # f64 where what the sums meet is
+        least = max(4, itemsize)
+        return (least, 8) if meets_f64(kernel) and least < 8 else (least,)
+    return 2, 4, 8
 
 
 # ---- what is loaded -----------------------------------------------------------------------------
@@ -224,6 +230,18 @@ def tiles_read(kernel: KernelPlan) -> set[ir.Read]:
     own = {nest.name for nest in kernel.nests}
     found = (read for nest in kernel.nests[kernel.products :] for read in reads(nest.body))
     return {r for r in found if r.tensor not in own and free_indices(r) & m and free_indices(r) & n}
+
+
+def met(kernel: KernelPlan) -> set[str]:
+    """The dtypes of what is loaded behind the sums, a number a row too."""
+    own = {nest.name for nest in kernel.nests}
+    found = (read for nest in kernel.nests[kernel.products :] for read in reads(nest.body))
+    return {read.dtype for read in found if read.tensor not in own}
+
+
+def meets_f64(kernel: KernelPlan) -> bool:
+    """Whether that may be f64 where the factors are not."""
+    return any(d == "f64" or not width(d) for d in met(kernel) - {"compute", multiplied(kernel)})
 
 
 def adds_integers(kernel: KernelPlan) -> bool:
