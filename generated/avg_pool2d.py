@@ -89,11 +89,19 @@ def avg_pool2d_x_in_lines_strided(
     x_in_lines_outer_at,
     x_in_lines_middle_at,
     x_in_lines_inner_at,
+    WIDE_X: tl.constexpr,
+    WIDE_X_IN_LINES: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_outer_at = x_outer_at // WIDE_X * WIDE_X
+    x_middle_at = x_middle_at // WIDE_X * WIDE_X
+    x_in_lines_outer_at = x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    x_in_lines_middle_at = x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -338,10 +346,19 @@ def avg_pool2d_box(
     win: tl.constexpr,
     stride: tl.constexpr,
     pad: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Q = Q // WIDE * WIDE
+    x_0 = x_0 // WIDE * WIDE
+    x_1 = x_1 // WIDE * WIDE
+    x_2 = x_2 // WIDE * WIDE
+    y_0 = y_0 // WIDE * WIDE
+    y_1 = y_1 // WIDE * WIDE
+    y_2 = y_2 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -370,14 +387,16 @@ def choose_avg_pool2d_x_in_lines(
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -405,6 +424,8 @@ def launch_avg_pool2d_x_in_lines(x, x_in_lines) -> None:
         x_in_lines.stride(0),
         x_in_lines.stride(1),
         x_in_lines.stride(2),
+        WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+        WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
         enable_fp_fusion=True,
         **config,
     )
@@ -638,6 +659,9 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
             win=win,
             stride=stride,
             pad=pad,
+            WIDE=math.gcd(
+                16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -772,11 +796,19 @@ def avg_pool2d_backward_dy_in_lines_strided(
     dy_in_lines_outer_at,
     dy_in_lines_middle_at,
     dy_in_lines_inner_at,
+    WIDE_DY: tl.constexpr,
+    WIDE_DY_IN_LINES: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_DY, WIDE_DY_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
+    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
+    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
+    dy_in_lines_outer_at = dy_in_lines_outer_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
+    dy_in_lines_middle_at = dy_in_lines_middle_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
+    inner = inner // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -964,10 +996,19 @@ def avg_pool2d_backward_box(
     win: tl.constexpr,
     pad: tl.constexpr,
     stride: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    W = W // WIDE * WIDE
+    dy_0 = dy_0 // WIDE * WIDE
+    dy_1 = dy_1 // WIDE * WIDE
+    dy_2 = dy_2 // WIDE * WIDE
+    dx_0 = dx_0 // WIDE * WIDE
+    dx_1 = dx_1 // WIDE * WIDE
+    dx_2 = dx_2 // WIDE * WIDE
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     w = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1006,14 +1047,16 @@ def choose_avg_pool2d_backward_dy_in_lines(
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -1041,6 +1084,8 @@ def launch_avg_pool2d_backward_dy_in_lines(dy, dy_in_lines) -> None:
         dy_in_lines.stride(0),
         dy_in_lines.stride(1),
         dy_in_lines.stride(2),
+        WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+        WIDE_DY_IN_LINES=math.gcd(16, dy_in_lines.stride(0), dy_in_lines.stride(1), inner),
         enable_fp_fusion=True,
         **config,
     )
@@ -1193,6 +1238,16 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
             win=win,
             pad=pad,
             stride=stride,
+            WIDE=math.gcd(
+                16,
+                W,
+                dy.stride(0),
+                dy.stride(1),
+                dy.stride(2),
+                dx.stride(0),
+                dx.stride(1),
+                dx.stride(2),
+            ),
             enable_fp_fusion=True,
             **config,
         )

@@ -54,10 +54,14 @@ def batch_max_float_rows(
     x_d,
     y_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -76,10 +80,14 @@ def batch_max_float_loop(
     x_d,
     y_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
@@ -101,11 +109,15 @@ def batch_max_float_part(
     x_row,
     x_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -148,10 +160,14 @@ def batch_max_int_rows(
     x_d,
     y_row,
     LOWEST: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -171,10 +187,14 @@ def batch_max_int_loop(
     y_row,
     T: tl.constexpr,
     LOWEST: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(0, D, BLOCK):
@@ -197,11 +217,15 @@ def batch_max_int_part(
     x_d,
     T: tl.constexpr,
     LOWEST: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -293,7 +317,7 @@ def launch_batch_max_float(x, y) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_batch_max_float(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -311,6 +335,7 @@ def launch_batch_max_float(x, y) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -338,6 +363,7 @@ def launch_batch_max_float(x, y) -> None:
             x.stride(1),
             y.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -351,6 +377,7 @@ def launch_batch_max_float(x, y) -> None:
             x.stride(1),
             y.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -421,7 +448,7 @@ def launch_batch_max_int(x, y) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_batch_max_int(rows, cols, across, aligned, sms)
     if variant == "split":
@@ -435,6 +462,7 @@ def launch_batch_max_int(x, y) -> None:
             x_d=x.stride(1),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -463,6 +491,7 @@ def launch_batch_max_int(x, y) -> None:
             x.stride(1),
             y.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -477,6 +506,7 @@ def launch_batch_max_int(x, y) -> None:
             y.stride(0),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -591,10 +621,14 @@ def batch_max_backward_y_at_rows(
     x_d2,
     y_at_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d2 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d2 < D)
@@ -616,10 +650,14 @@ def batch_max_backward_y_at_loop(
     y_at_row,
     COMPUTE: tl.constexpr,
     PLACE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
@@ -647,11 +685,15 @@ def batch_max_backward_y_at_part(
     x_d2,
     COMPUTE: tl.constexpr,
     PLACE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_at over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -702,10 +744,14 @@ def batch_max_backward_dx_tile(
     dx_row,
     dx_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -791,7 +837,7 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_batch_max_backward_y_at(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
@@ -812,6 +858,7 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
             x_d2=x.stride(1),
             COMPUTE=COMPUTE,
             PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -840,6 +887,7 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
             x.stride(1),
             y_at.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -854,6 +902,7 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
             y_at.stride(0),
             COMPUTE=COMPUTE,
             PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -889,6 +938,7 @@ def launch_batch_max_backward_dx(x, dy, y_at, dx) -> None:
         dx.stride(0),
         dx.stride(1),
         COMPUTE=COMPUTE,
+        WIDE=math.gcd(16, D, dx.stride(0)),
         enable_fp_fusion=True,
         **config,
     )

@@ -68,10 +68,14 @@ def batch_mean_rows(
     x_col,
     y_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -90,10 +94,14 @@ def batch_mean_loop(
     x_col,
     y_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
@@ -116,11 +124,15 @@ def batch_mean_part(
     x_row,
     x_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -137,9 +149,18 @@ def batch_mean_part(
 
 @triton.jit
 def batch_mean_finish(
-    y_sum_part_ptr, y_ptr, rows, cols, y_row, MERGE: tl.constexpr, PARTS: tl.constexpr
+    y_sum_part_ptr,
+    y_ptr,
+    rows,
+    cols,
+    y_row,
+    WIDE: tl.constexpr,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     """What the parts of MERGE rows left, merged."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_sum_parts = tl.load(
@@ -216,7 +237,7 @@ def launch_batch_mean(x, y) -> None:
     rows = batch
     cols = H * W
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_batch_mean(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -234,6 +255,7 @@ def launch_batch_mean(x, y) -> None:
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -247,6 +269,7 @@ def launch_batch_mean(x, y) -> None:
             batch,
             H * W,
             y.stride(0),
+            WIDE=math.gcd(16, H * W),
             enable_fp_fusion=True,
             PARTS=config["PARTS"],
             MERGE=config["MERGE"],
@@ -262,6 +285,7 @@ def launch_batch_mean(x, y) -> None:
             x.stride(1),
             y.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -275,6 +299,7 @@ def launch_batch_mean(x, y) -> None:
             x.stride(1),
             y.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -358,11 +383,19 @@ def batch_mean_backward_strided(
     dx_middle_at,
     dx_inner_at,
     COMPUTE: tl.constexpr,
+    WIDE_DY: tl.constexpr,
+    WIDE_DX: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
+    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
+    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
+    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
+    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
+    inner = inner // WIDE_DX * WIDE_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -387,14 +420,16 @@ def choose_batch_mean_backward(
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -427,6 +462,8 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
         dx.stride(1),
         dx.stride(2),
         COMPUTE=COMPUTE,
+        WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+        WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner),
         enable_fp_fusion=True,
         **config,
     )

@@ -115,10 +115,17 @@ def batch_norm_train_rows(
     y_hw,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c = y_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (c < C) & (col < cols)
@@ -161,15 +168,16 @@ def batch_norm_train_lines(
     BLOCK: tl.constexpr,
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c = y_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
-    x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
-    x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
-    y_n = tl.multiple_of(tl.cast(y_n, tl.int64), WIDE)
-    y_c = tl.multiple_of(tl.cast(y_c, tl.int64), WIDE)
     inside = (n < N) & (col < cols)
 
     x = tl.load(
@@ -214,14 +222,15 @@ def batch_norm_train_lines_loop(
     BLOCK: tl.constexpr,
 ):
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c = y_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
-    x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
-    x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
-    y_n = tl.multiple_of(tl.cast(y_n, tl.int64), WIDE)
-    y_c = tl.multiple_of(tl.cast(y_c, tl.int64), WIDE)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -273,10 +282,17 @@ def batch_norm_train_loop(
     y_hw,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c = y_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -328,11 +344,16 @@ def batch_norm_train_part(
     x_c,
     x_hw,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -368,11 +389,16 @@ def batch_norm_train_lanes_part(
     x_c,
     x_hw,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -446,12 +472,19 @@ def batch_norm_train_finish(
     y_hw,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c = y_c // WIDE * WIDE
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -578,7 +611,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     col_run = H * W
     col_runs = N
     across = 0 < x.stride(1) < x.stride(2)
-    aligned = cols % 16 == 0 and x.stride(1) % 16 == 0
+    aligned = math.gcd(cols, x.stride(1)) * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_batch_norm_train(rows, cols, col_run, col_runs, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
@@ -625,6 +658,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x_c=x.stride(1),
             x_hw=x.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             ROWS=config["ROWS"],
             BLOCK=config["BLOCK"],
@@ -670,6 +704,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y_hw=y.stride(2),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True,
             LANES=1,
             CHUNK=4,
@@ -766,6 +801,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x_c=x.stride(1),
             x_hw=x.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -796,6 +832,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y_hw=y.stride(2),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -819,6 +856,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -843,6 +881,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1001,10 +1040,19 @@ def batch_norm_train_backward_var_sum_rows(
     dbias_c,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_c = dx_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (c < C) & (col < cols)
@@ -1068,17 +1116,18 @@ def batch_norm_train_backward_var_sum_lines(
     BLOCK: tl.constexpr,
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_c = dx_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
-    x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
-    x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
-    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
-    dy_c = tl.multiple_of(tl.cast(dy_c, tl.int64), WIDE)
-    dx_n = tl.multiple_of(tl.cast(dx_n, tl.int64), WIDE)
-    dx_c = tl.multiple_of(tl.cast(dx_c, tl.int64), WIDE)
     inside = (n < N) & (col < cols)
 
     x = tl.load(
@@ -1146,10 +1195,19 @@ def batch_norm_train_backward_var_sum_loop(
     dx_hw,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_c = dx_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1247,11 +1305,18 @@ def batch_norm_train_backward_var_sum_part1(
     dy_c,
     dy_hw,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1305,12 +1370,19 @@ def batch_norm_train_backward_var_sum_part2(
     x_hw,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): dy_rsqrt_sum, dgain_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1395,12 +1467,21 @@ def batch_norm_train_backward_var_sum_finish(
     dx_hw,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_c = dx_c // WIDE * WIDE
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1465,10 +1546,13 @@ def batch_norm_train_backward_deps_rows(
     gain_c,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    C = C // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (c < C)
@@ -1500,10 +1584,13 @@ def batch_norm_train_backward_deps_loop(
     gain_c,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    C = C // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1535,11 +1622,14 @@ def batch_norm_train_backward_deps_part(
     gain_c,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    C = C // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, C)
@@ -1649,7 +1739,7 @@ def launch_batch_norm_train_backward_var_sum(
     col_run = H * W
     col_runs = N
     across = 0 < x.stride(1) < x.stride(2)
-    aligned = cols % 16 == 0 and x.stride(1) % 16 == 0
+    aligned = math.gcd(cols, x.stride(1)) * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_batch_norm_train_backward_var_sum(
         rows, cols, col_run, col_runs, across, aligned, sms
@@ -1761,6 +1851,7 @@ def launch_batch_norm_train_backward_var_sum(
             dy_c=dy.stride(1),
             dy_hw=dy.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -1792,6 +1883,7 @@ def launch_batch_norm_train_backward_var_sum(
             x_hw=x.stride(2),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1831,6 +1923,16 @@ def launch_batch_norm_train_backward_var_sum(
             dx_hw=dx.stride(2),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(
+                16,
+                H * W,
+                dy.stride(0),
+                dy.stride(1),
+                x.stride(0),
+                x.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -1864,6 +1966,16 @@ def launch_batch_norm_train_backward_var_sum(
             dbias.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                H * N * W,
+                x.stride(0),
+                x.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -1898,6 +2010,16 @@ def launch_batch_norm_train_backward_var_sum(
             dx.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                H * W,
+                x.stride(0),
+                x.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -1965,7 +2087,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     rows = 1
     cols = C
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * var_sum.element_size() % 8 == 0
     sms = _multiprocessors(var_sum.device)
     variant, config = choose_batch_norm_train_backward_deps(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -1993,6 +2115,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
             gain_c=gain.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, C),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -2022,6 +2145,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
             gain.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, C),
             enable_fp_fusion=True,
             **config,
         )
@@ -2039,6 +2163,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
             gain.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, C),
             enable_fp_fusion=True,
             **config,
         )

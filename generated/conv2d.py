@@ -117,6 +117,48 @@ def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
     return [sides for count, sides in found if count <= most * fewest][0]
 
 
+@triton.jit
+def _pack(
+    x_ptr,
+    packed_ptr,
+    rows,
+    cols,
+    width,
+    x_batch,
+    x_row,
+    x_col,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
+    width = width // STEP * STEP
+    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
+    tile = tl.program_id(0)
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    where = x_ptr + batch * x_batch + row * x_row + col * x_col
+    x = tl.load(where, mask=(row < rows) & (col < cols))
+    # What is behind the columns is stored as well: stores are 16 bytes wide then.
+    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
+
+
+def _packed(x: torch.Tensor) -> torch.Tensor:
+    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
+    *outer, rows, cols = x.shape
+    STEP = 16 // x.element_size()
+    width = triton.cdiv(cols, STEP) * STEP
+    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
+    flat = x.reshape(-1, rows, cols)
+    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
+    ROWS = 4096 // BLOCK
+    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
+    sizes = rows, cols, width, *flat.stride()
+    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
+    return packed[..., :cols]
+
+
 def _tiles(
     x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
 ) -> tuple[TensorDescriptor, bool]:
@@ -125,14 +167,10 @@ def _tiles(
     `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
     """
     if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
-        x = x.mT.contiguous().mT
+        x = _packed(x.mT).mT
     turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
     x = x.mT if turned else x
-    if not _is_aligned(x):
-        step = 16 // x.element_size()
-        width = triton.cdiv(x.shape[-1], step) * step
-        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
-        x = copy[..., : x.shape[-1]].copy_(x)
+    x = x if _is_aligned(x) else _packed(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 
@@ -209,10 +247,18 @@ def conv2d_x_packed_tile(
     x_packed_i3i4,
     x_packed_i1,
     x_packed_i2,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0i1 = x_i0i1 // WIDE * WIDE
+    x_i2 = x_i2 // WIDE * WIDE
+    x_packed_i0 = x_packed_i0 // WIDE * WIDE
+    x_packed_i1 = x_packed_i1 // WIDE * WIDE
+    x_packed_i2 = x_packed_i2 // WIDE * WIDE
     tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -245,10 +291,16 @@ def conv2d_w_packed_tile(
     w_i2i3,
     w_packed_row,
     w_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_i1 = w_i1 // WIDE * WIDE
+    w_packed_i1 = w_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1148,6 +1200,15 @@ def launch_conv2d_x_packed(x, x_packed) -> None:
         x_packed.stride(1),
         x_packed.stride(2),
         x_packed.stride(3),
+        WIDE=math.gcd(
+            16,
+            H * N * W * groups,
+            x.stride(0),
+            x.stride(1),
+            x_packed.stride(0),
+            x_packed.stride(2),
+            x_packed.stride(3),
+        ),
         enable_fp_fusion=True,
         **config,
     )
@@ -1179,6 +1240,7 @@ def launch_conv2d_w_packed(w, w_packed) -> None:
         w.stride(2),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, F * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -2337,10 +2399,18 @@ def conv2d_backward_dx_dy_packed_tile(
     dy_packed_i3i4,
     dy_packed_i1,
     dy_packed_i2,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0i1 = dy_i0i1 // WIDE * WIDE
+    dy_i2 = dy_i2 // WIDE * WIDE
+    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
+    dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
+    dy_packed_i2 = dy_packed_i2 // WIDE * WIDE
     tiles = tl.cdiv(dy_2, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -2374,10 +2444,17 @@ def conv2d_backward_dx_w_packed_tile(
     w_packed_i2i3i4,
     w_packed_i0,
     w_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_i1 = w_i1 // WIDE * WIDE
+    w_packed_i0 = w_packed_i0 // WIDE * WIDE
+    w_packed_i1 = w_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(w_1, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -2402,10 +2479,15 @@ def conv2d_backward_dw_x_packed_tile(
     x_row,
     x_packed_row,
     x_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_packed_i0 = x_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -2424,10 +2506,15 @@ def conv2d_backward_dw_dy_packed_tile(
     dy_row,
     dy_packed_row,
     dy_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0 = dy_i0 // WIDE * WIDE
+    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -3732,10 +3819,15 @@ def conv2d_backward_db_rows(
     dy_pq,
     db_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -3758,10 +3850,15 @@ def conv2d_backward_db_loop(
     dy_pq,
     db_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -3790,11 +3887,16 @@ def conv2d_backward_db_part(
     dy_row,
     dy_pq,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -3860,6 +3962,15 @@ def launch_conv2d_backward_dx_dy_packed(dy, dy_packed) -> None:
         dy_packed.stride(1),
         dy_packed.stride(2),
         dy_packed.stride(3),
+        WIDE=math.gcd(
+            16,
+            N * P * Q * groups,
+            dy.stride(0),
+            dy.stride(1),
+            dy_packed.stride(0),
+            dy_packed.stride(2),
+            dy_packed.stride(3),
+        ),
         enable_fp_fusion=True,
         **config,
     )
@@ -3894,6 +4005,14 @@ def launch_conv2d_backward_dx_w_packed(w, w_packed) -> None:
         w_packed.stride(0),
         w_packed.stride(1),
         w_packed.stride(2),
+        WIDE=math.gcd(
+            16,
+            Cg * R * S * groups,
+            w.stride(0),
+            w.stride(1),
+            w_packed.stride(1),
+            w_packed.stride(2),
+        ),
         enable_fp_fusion=True,
         **config,
     )
@@ -3925,6 +4044,7 @@ def launch_conv2d_backward_dw_x_packed(x, x_packed) -> None:
         x.stride(1),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -3956,6 +4076,7 @@ def launch_conv2d_backward_dw_dy_packed(dy, dy_packed) -> None:
         dy.stride(1),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        WIDE=math.gcd(16, F * P * Q, dy.stride(0), dy_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -5415,7 +5536,7 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
     col_run = P * Q
     col_runs = N
     across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv2d_backward_db(rows, cols, col_run, col_runs, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -5435,6 +5556,7 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
             dy_row=dy.stride(1),
             dy_pq=dy.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -5464,6 +5586,7 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -5479,6 +5602,7 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )

@@ -117,6 +117,48 @@ def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
     return [sides for count, sides in found if count <= most * fewest][0]
 
 
+@triton.jit
+def _pack(
+    x_ptr,
+    packed_ptr,
+    rows,
+    cols,
+    width,
+    x_batch,
+    x_row,
+    x_col,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
+    width = width // STEP * STEP
+    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
+    tile = tl.program_id(0)
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    where = x_ptr + batch * x_batch + row * x_row + col * x_col
+    x = tl.load(where, mask=(row < rows) & (col < cols))
+    # What is behind the columns is stored as well: stores are 16 bytes wide then.
+    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
+
+
+def _packed(x: torch.Tensor) -> torch.Tensor:
+    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
+    *outer, rows, cols = x.shape
+    STEP = 16 // x.element_size()
+    width = triton.cdiv(cols, STEP) * STEP
+    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
+    flat = x.reshape(-1, rows, cols)
+    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
+    ROWS = 4096 // BLOCK
+    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
+    sizes = rows, cols, width, *flat.stride()
+    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
+    return packed[..., :cols]
+
+
 def _tiles(
     x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
 ) -> tuple[TensorDescriptor, bool]:
@@ -125,14 +167,10 @@ def _tiles(
     `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
     """
     if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
-        x = x.mT.contiguous().mT
+        x = _packed(x.mT).mT
     turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
     x = x.mT if turned else x
-    if not _is_aligned(x):
-        step = 16 // x.element_size()
-        width = triton.cdiv(x.shape[-1], step) * step
-        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
-        x = copy[..., : x.shape[-1]].copy_(x)
+    x = x if _is_aligned(x) else _packed(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 
@@ -180,10 +218,16 @@ def conv3d_x_packed_tile(
     x_i2i3i4,
     x_packed_row,
     x_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_i1 = x_i1 // WIDE * WIDE
+    x_packed_i1 = x_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -206,10 +250,16 @@ def conv3d_w_packed_tile(
     w_i2i3i4,
     w_packed_row,
     w_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_i1 = w_i1 // WIDE * WIDE
+    w_packed_i1 = w_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -846,6 +896,7 @@ def launch_conv3d_x_packed(x, x_packed) -> None:
         x.stride(2),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, D * H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -877,6 +928,7 @@ def launch_conv3d_w_packed(w, w_packed) -> None:
         w.stride(2),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, F * K * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -1781,10 +1833,16 @@ def conv3d_backward_dx_dy_packed_tile(
     dy_i2i3i4,
     dy_packed_row,
     dy_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0 = dy_i0 // WIDE * WIDE
+    dy_i1 = dy_i1 // WIDE * WIDE
+    dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1805,10 +1863,15 @@ def conv3d_backward_dx_w_packed_tile(
     w_row,
     w_packed_row,
     w_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_packed_i0 = w_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1827,10 +1890,15 @@ def conv3d_backward_dw_x_packed_tile(
     x_row,
     x_packed_row,
     x_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_packed_i0 = x_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1849,10 +1917,15 @@ def conv3d_backward_dw_dy_packed_tile(
     dy_row,
     dy_packed_row,
     dy_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0 = dy_i0 // WIDE * WIDE
+    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -2946,10 +3019,15 @@ def conv3d_backward_db_rows(
     dy_opq,
     db_f,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (f < F) & (col < cols)
@@ -2972,10 +3050,15 @@ def conv3d_backward_db_loop(
     dy_opq,
     db_f,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -3004,11 +3087,16 @@ def conv3d_backward_db_part(
     dy_f,
     dy_opq,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -3068,6 +3156,7 @@ def launch_conv3d_backward_dx_dy_packed(dy, dy_packed) -> None:
         dy.stride(2),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1), dy_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -3099,6 +3188,7 @@ def launch_conv3d_backward_dx_w_packed(w, w_packed) -> None:
         w.stride(1),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, C * K * R * S, w.stride(0), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -3130,6 +3220,7 @@ def launch_conv3d_backward_dw_x_packed(x, x_packed) -> None:
         x.stride(1),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, C * D * H * W, x.stride(0), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -3161,6 +3252,7 @@ def launch_conv3d_backward_dw_dy_packed(dy, dy_packed) -> None:
         dy.stride(1),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        WIDE=math.gcd(16, F * O * P * Q, dy.stride(0), dy_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -4239,7 +4331,7 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
     col_run = O * P * Q
     col_runs = N
     across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv3d_backward_db(rows, cols, col_run, col_runs, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -4259,6 +4351,7 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
             dy_f=dy.stride(1),
             dy_opq=dy.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -4288,6 +4381,7 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -4303,6 +4397,7 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )

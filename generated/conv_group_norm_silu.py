@@ -101,6 +101,48 @@ def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
     return [sides for count, sides in found if count <= most * fewest][0]
 
 
+@triton.jit
+def _pack(
+    x_ptr,
+    packed_ptr,
+    rows,
+    cols,
+    width,
+    x_batch,
+    x_row,
+    x_col,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
+    width = width // STEP * STEP
+    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
+    tile = tl.program_id(0)
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    where = x_ptr + batch * x_batch + row * x_row + col * x_col
+    x = tl.load(where, mask=(row < rows) & (col < cols))
+    # What is behind the columns is stored as well: stores are 16 bytes wide then.
+    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
+
+
+def _packed(x: torch.Tensor) -> torch.Tensor:
+    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
+    *outer, rows, cols = x.shape
+    STEP = 16 // x.element_size()
+    width = triton.cdiv(cols, STEP) * STEP
+    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
+    flat = x.reshape(-1, rows, cols)
+    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
+    ROWS = 4096 // BLOCK
+    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
+    sizes = rows, cols, width, *flat.stride()
+    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
+    return packed[..., :cols]
+
+
 def _tiles(
     x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
 ) -> tuple[TensorDescriptor, bool]:
@@ -109,14 +151,10 @@ def _tiles(
     `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
     """
     if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
-        x = x.mT.contiguous().mT
+        x = _packed(x.mT).mT
     turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
     x = x.mT if turned else x
-    if not _is_aligned(x):
-        step = 16 // x.element_size()
-        width = triton.cdiv(x.shape[-1], step) * step
-        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
-        x = copy[..., : x.shape[-1]].copy_(x)
+    x = x if _is_aligned(x) else _packed(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 
@@ -237,10 +275,16 @@ def conv_group_norm_silu_conv2d_x_packed_tile(
     x_i2i3,
     x_packed_row,
     x_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_i1 = x_i1 // WIDE * WIDE
+    x_packed_i1 = x_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -263,10 +307,16 @@ def conv_group_norm_silu_conv2d_w_packed_tile(
     w_i2i3,
     w_packed_row,
     w_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_i1 = w_i1 // WIDE * WIDE
+    w_packed_i1 = w_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -838,10 +888,15 @@ def conv_group_norm_silu_y_rows(
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -886,14 +941,15 @@ def conv_group_norm_silu_y_lines(
     BLOCK: tl.constexpr,
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     f0 = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
-    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
     f0pq = f0 * cols + col
     f1 = row % groups
-    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
     inside = (f0 < Cg) & (col < cols)
 
     conv2d = tl.load(
@@ -939,12 +995,13 @@ def conv_group_norm_silu_y_lines_loop(
     BLOCK: tl.constexpr,
 ):
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
-    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
     f1 = row % groups
-    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -1003,10 +1060,15 @@ def conv_group_norm_silu_y_loop(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
@@ -1064,11 +1126,15 @@ def conv_group_norm_silu_y_part(
     conv2d_row,
     conv2d_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1118,12 +1184,17 @@ def conv_group_norm_silu_y_finish(
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1174,11 +1245,16 @@ def conv_group_norm_silu_y_channels_part(
     PLACE: tl.constexpr,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_f0 = conv2d_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1234,12 +1310,20 @@ def conv_group_norm_silu_y_channels_finish(
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_f0 = conv2d_f0 // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_f1 = y_f1 // WIDE * WIDE
+    y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1299,10 +1383,18 @@ def conv_group_norm_silu_y_channels_rows(
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_f0 = conv2d_f0 // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_f1 = y_f1 // WIDE * WIDE
+    y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -1351,10 +1443,18 @@ def conv_group_norm_silu_y_channels_loop(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_f0 = conv2d_f0 // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_f1 = y_f1 // WIDE * WIDE
+    y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n = row // groups
     f1 = row % groups
@@ -1423,6 +1523,7 @@ def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
         x.stride(2),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -1456,6 +1557,7 @@ def launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed) -> None:
         w.stride(2),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, F * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -2282,7 +2384,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     col_runs = Cg
     channels_last = y.stride(1) < y.stride(-1)
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * y.element_size() % 8 == 0
     sms = _multiprocessors(conv2d.device)
     variant, config = choose_conv_group_norm_silu_y(
         rows, cols, col_run, col_runs, channels_last, across, aligned, sms
@@ -2387,6 +2489,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             conv2d_row=conv2d.stride(0),
             conv2d_col=conv2d.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -2419,6 +2522,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             groups=groups,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2444,6 +2548,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             groups=groups,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2472,6 +2577,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             COMPUTE=COMPUTE,
             groups=groups,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2501,6 +2607,15 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             groups=groups,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                conv2d.stride(0),
+                conv2d.stride(1),
+                conv2d.stride(2),
+                y.stride(0),
+                y.stride(1),
+                y.stride(2),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -2549,6 +2664,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -2585,6 +2701,15 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             groups=groups,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                conv2d.stride(0),
+                conv2d.stride(1),
+                conv2d.stride(2),
+                y.stride(0),
+                y.stride(1),
+                y.stride(2),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -2615,6 +2740,15 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             COMPUTE=COMPUTE,
             groups=groups,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                conv2d.stride(0),
+                conv2d.stride(1),
+                conv2d.stride(2),
+                y.stride(0),
+                y.stride(1),
+                y.stride(2),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -2879,10 +3013,16 @@ def conv_group_norm_silu_forward_conv2d_x_packed_tile(
     x_i2i3,
     x_packed_row,
     x_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_i1 = x_i1 // WIDE * WIDE
+    x_packed_i1 = x_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -2905,10 +3045,16 @@ def conv_group_norm_silu_forward_conv2d_w_packed_tile(
     w_i2i3,
     w_packed_row,
     w_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_i1 = w_i1 // WIDE * WIDE
+    w_packed_i1 = w_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -3544,10 +3690,15 @@ def conv_group_norm_silu_forward_y_rows(
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -3592,14 +3743,15 @@ def conv_group_norm_silu_forward_y_lines(
     BLOCK: tl.constexpr,
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     f0 = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
-    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
     f0pq = f0 * cols + col
     f1 = row % groups
-    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
     inside = (f0 < Cg) & (col < cols)
 
     conv2d = tl.load(
@@ -3645,12 +3797,13 @@ def conv_group_norm_silu_forward_y_lines_loop(
     BLOCK: tl.constexpr,
 ):
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
-    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
     f1 = row % groups
-    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -3709,10 +3862,15 @@ def conv_group_norm_silu_forward_y_loop(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
@@ -3770,11 +3928,15 @@ def conv_group_norm_silu_forward_y_part(
     conv2d_row,
     conv2d_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -3824,12 +3986,17 @@ def conv_group_norm_silu_forward_y_finish(
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_row = conv2d_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -3880,11 +4047,16 @@ def conv_group_norm_silu_forward_y_channels_part(
     PLACE: tl.constexpr,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_f0 = conv2d_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -3940,12 +4112,20 @@ def conv_group_norm_silu_forward_y_channels_finish(
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_f0 = conv2d_f0 // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_f1 = y_f1 // WIDE * WIDE
+    y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -4005,10 +4185,18 @@ def conv_group_norm_silu_forward_y_channels_rows(
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_f0 = conv2d_f0 // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_f1 = y_f1 // WIDE * WIDE
+    y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -4057,10 +4245,18 @@ def conv_group_norm_silu_forward_y_channels_loop(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_f0 = conv2d_f0 // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_f1 = y_f1 // WIDE * WIDE
+    y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n = row // groups
     f1 = row % groups
@@ -4129,6 +4325,7 @@ def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
         x.stride(2),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -4162,6 +4359,7 @@ def launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed) -> None:
         w.stride(2),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, F * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -5032,7 +5230,7 @@ def launch_conv_group_norm_silu_forward_y(
     col_runs = Cg
     channels_last = y.stride(1) < y.stride(-1)
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * y.element_size() % 8 == 0
     sms = _multiprocessors(conv2d.device)
     variant, config = choose_conv_group_norm_silu_forward_y(
         rows, cols, col_run, col_runs, channels_last, across, aligned, sms
@@ -5137,6 +5335,7 @@ def launch_conv_group_norm_silu_forward_y(
             conv2d_row=conv2d.stride(0),
             conv2d_col=conv2d.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -5169,6 +5368,7 @@ def launch_conv_group_norm_silu_forward_y(
             groups=groups,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -5194,6 +5394,7 @@ def launch_conv_group_norm_silu_forward_y(
             groups=groups,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -5222,6 +5423,7 @@ def launch_conv_group_norm_silu_forward_y(
             COMPUTE=COMPUTE,
             groups=groups,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -5251,6 +5453,15 @@ def launch_conv_group_norm_silu_forward_y(
             groups=groups,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                conv2d.stride(0),
+                conv2d.stride(1),
+                conv2d.stride(2),
+                y.stride(0),
+                y.stride(1),
+                y.stride(2),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -5301,6 +5512,7 @@ def launch_conv_group_norm_silu_forward_y(
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -5337,6 +5549,15 @@ def launch_conv_group_norm_silu_forward_y(
             groups=groups,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                conv2d.stride(0),
+                conv2d.stride(1),
+                conv2d.stride(2),
+                y.stride(0),
+                y.stride(1),
+                y.stride(2),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -5367,6 +5588,15 @@ def launch_conv_group_norm_silu_forward_y(
             COMPUTE=COMPUTE,
             groups=groups,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                conv2d.stride(0),
+                conv2d.stride(1),
+                conv2d.stride(2),
+                y.stride(0),
+                y.stride(1),
+                y.stride(2),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -5633,10 +5863,15 @@ def conv_group_norm_silu_backward_dw_x_packed_tile(
     x_row,
     x_packed_row,
     x_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_packed_i0 = x_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -5655,10 +5890,15 @@ def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
     dconv2d_row,
     dconv2d_packed_row,
     dconv2d_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dconv2d_i0 = dconv2d_i0 // WIDE * WIDE
+    dconv2d_packed_i0 = dconv2d_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -5695,10 +5935,15 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -5757,10 +6002,15 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     c1 = row % groups
@@ -5821,11 +6071,15 @@ def conv_group_norm_silu_backward_mu_sum_part1(
     conv2d_kept_row,
     conv2d_kept_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -5878,12 +6132,17 @@ def conv_group_norm_silu_backward_mu_sum_part2(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -5995,10 +6254,15 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     dgroup_norm_rsqrt_sum_row,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -6052,10 +6316,15 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     dgroup_norm_rsqrt_sum_row,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     nc1 = row // Cg
     c1c0 = row % Cg_groups
@@ -6112,11 +6381,16 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     dy_col,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dgroup_norm_rsqrt_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -6198,10 +6472,15 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
     dvar_sum_row,
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Cg = Cg // WIDE * WIDE
+    dgroup_norm_rsqrt_sum_row = dgroup_norm_rsqrt_sum_row // WIDE * WIDE
+    gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c0 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (c0 < Cg)
@@ -6240,10 +6519,15 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     dvar_sum_row,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Cg = Cg // WIDE * WIDE
+    dgroup_norm_rsqrt_sum_row = dgroup_norm_rsqrt_sum_row // WIDE * WIDE
+    gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
@@ -6285,11 +6569,16 @@ def conv_group_norm_silu_backward_dvar_sum_part(
     gain_c0,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Cg = Cg // WIDE * WIDE
+    dgroup_norm_rsqrt_sum_row = dgroup_norm_rsqrt_sum_row // WIDE * WIDE
+    gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, Cg)
@@ -6387,10 +6676,19 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     dbias_row,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -6483,17 +6781,18 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     BLOCK: tl.constexpr,
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
-    conv2d_kept_n = tl.multiple_of(tl.cast(conv2d_kept_n, tl.int64), WIDE)
-    conv2d_kept_row = tl.multiple_of(tl.cast(conv2d_kept_row, tl.int64), WIDE)
     c1 = row // Cg
-    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
-    dy_row = tl.multiple_of(tl.cast(dy_row, tl.int64), WIDE)
-    dconv2d_n = tl.multiple_of(tl.cast(dconv2d_n, tl.int64), WIDE)
-    dconv2d_row = tl.multiple_of(tl.cast(dconv2d_row, tl.int64), WIDE)
     inside = (n < N) & (col < cols)
 
     conv2d_kept = tl.load(
@@ -6589,10 +6888,19 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     dconv2d_pq,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     c1 = row // Cg
@@ -6714,11 +7022,18 @@ def conv_group_norm_silu_backward_dconv2d_part(
     dmu_sum_c1,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -6821,12 +7136,21 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     dconv2d_pq,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -6916,11 +7240,18 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
     PLACE: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -7023,12 +7354,21 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     PLACE: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -7122,10 +7462,19 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     dbias_row,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -7215,10 +7564,19 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     PLACE: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c1 = row // Cg
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -8036,6 +8394,7 @@ def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
         x.stride(1),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -8067,6 +8426,7 @@ def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_pack
         dconv2d.stride(1),
         dconv2d_packed.stride(0),
         dconv2d_packed.stride(1),
+        WIDE=math.gcd(16, F * P * Q, dconv2d.stride(0), dconv2d_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -8143,7 +8503,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     col_run = P * Q
     col_runs = Cg
     across = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1)
-    aligned = cols % 16 == 0 and conv2d_kept.stride(0) % 16 == 0
+    aligned = math.gcd(cols, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     sms = _multiprocessors(conv2d_kept.device)
     variant, config = choose_conv_group_norm_silu_backward_mu_sum(
         rows, cols, col_run, col_runs, across, aligned, sms
@@ -8209,6 +8569,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             conv2d_kept_row=conv2d_kept.stride(0),
             conv2d_kept_col=conv2d_kept.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -8244,6 +8605,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             COMPUTE=COMPUTE,
             groups=groups,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -8296,6 +8658,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             COMPUTE=COMPUTE,
             groups=groups,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, Cg * P * Q, conv2d_kept.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -8328,6 +8691,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             COMPUTE=COMPUTE,
             groups=groups,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -8402,7 +8766,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     rows = Cg * N * groups
     cols = P * Q
     across = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1)
-    aligned = cols % 16 == 0 and conv2d_kept.stride(0) % 16 == 0
+    aligned = math.gcd(cols, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     sms = _multiprocessors(var_sum.device)
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         rows, cols, across, aligned, sms
@@ -8448,6 +8812,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             dy_col=dy.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -8498,6 +8863,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             dgroup_norm_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -8528,6 +8894,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             dgroup_norm_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -8599,7 +8966,10 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     rows = N * groups
     cols = Cg
     across = 0 < dgroup_norm_rsqrt_sum.stride(0) < dgroup_norm_rsqrt_sum.stride(1)
-    aligned = cols % 16 == 0 and dgroup_norm_rsqrt_sum.stride(0) % 16 == 0
+    aligned = (
+        math.gcd(cols, dgroup_norm_rsqrt_sum.stride(0)) * dgroup_norm_rsqrt_sum.element_size() % 8
+        == 0
+    )
     sms = _multiprocessors(var_sum.device)
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
         rows, cols, across, aligned, sms
@@ -8637,6 +9007,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             gain_c0=gain.stride(1),
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -8674,6 +9045,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             dvar_sum.stride(0),
             groups=groups,
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -8694,6 +9066,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             dvar_sum.stride(0),
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -8851,7 +9224,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     col_runs = N
     channels_last = dconv2d.stride(1) < dconv2d.stride(-1)
     across = dconv2d.stride(1) < dconv2d.stride(-1)
-    aligned = cols % 16 == 0
+    aligned = cols * dconv2d.element_size() % 8 == 0
     sms = _multiprocessors(bias.device)
     variant, config = choose_conv_group_norm_silu_backward_dconv2d(
         rows, cols, col_run, col_runs, channels_last, across, aligned, sms
@@ -8984,6 +9357,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             dmu_sum_c1=dmu_sum.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)
+            ),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -9038,6 +9414,16 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             dconv2d_pq=dconv2d.stride(2),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                P * Q,
+                conv2d_kept.stride(0),
+                conv2d_kept.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dconv2d.stride(0),
+                dconv2d.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -9084,6 +9470,16 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             dbias.stride(0),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                N * P * Q,
+                conv2d_kept.stride(0),
+                conv2d_kept.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dconv2d.stride(0),
+                dconv2d.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -9130,6 +9526,16 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             dconv2d.stride(2),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                P * Q,
+                conv2d_kept.stride(0),
+                conv2d_kept.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dconv2d.stride(0),
+                dconv2d.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -9202,6 +9608,14 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                N * P * Q,
+                conv2d_kept.stride(0),
+                conv2d_kept.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+            ),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -9257,6 +9671,16 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                N * P * Q,
+                conv2d_kept.stride(0),
+                conv2d_kept.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dconv2d.stride(0),
+                dconv2d.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -9303,6 +9727,16 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             dbias.stride(0),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                N * P * Q,
+                conv2d_kept.stride(0),
+                conv2d_kept.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dconv2d.stride(0),
+                dconv2d.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -9350,6 +9784,16 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                N * P * Q,
+                conv2d_kept.stride(0),
+                conv2d_kept.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dconv2d.stride(0),
+                dconv2d.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )

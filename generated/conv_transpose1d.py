@@ -151,10 +151,16 @@ def conv_transpose1d_x_packed_tile(
     x_i2,
     x_packed_row,
     x_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_i1 = x_i1 // WIDE * WIDE
+    x_packed_i1 = x_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -175,10 +181,15 @@ def conv_transpose1d_w_packed_tile(
     w_row,
     w_packed_row,
     w_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_packed_i0 = w_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -484,6 +495,7 @@ def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
         x.stride(2),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, L * N, x.stride(0), x.stride(1), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -515,6 +527,7 @@ def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
         w.stride(1),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, F * R, w.stride(0), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -1071,10 +1084,16 @@ def conv_transpose1d_backward_dx_dy_packed_tile(
     dy_i2,
     dy_packed_row,
     dy_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0 = dy_i0 // WIDE * WIDE
+    dy_i1 = dy_i1 // WIDE * WIDE
+    dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1097,10 +1116,16 @@ def conv_transpose1d_backward_dx_w_packed_tile(
     w_i2,
     w_packed_row,
     w_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_i1 = w_i1 // WIDE * WIDE
+    w_packed_i1 = w_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1121,10 +1146,15 @@ def conv_transpose1d_backward_dw_x_packed_tile(
     x_row,
     x_packed_row,
     x_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_packed_i0 = x_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1143,10 +1173,15 @@ def conv_transpose1d_backward_dw_dy_packed_tile(
     dy_row,
     dy_packed_row,
     dy_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0 = dy_i0 // WIDE * WIDE
+    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1744,10 +1779,15 @@ def conv_transpose1d_backward_db_rows(
     dy_p,
     db_f,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (f < F) & (col < cols)
@@ -1770,10 +1810,15 @@ def conv_transpose1d_backward_db_loop(
     dy_p,
     db_f,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    P = P // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1800,11 +1845,16 @@ def conv_transpose1d_backward_db_part(
     dy_f,
     dy_p,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    P = P // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     part = tl.program_id(0)
@@ -1861,6 +1911,7 @@ def launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed) -> None:
         dy.stride(2),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1), dy_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -1893,6 +1944,7 @@ def launch_conv_transpose1d_backward_dx_w_packed(w, w_packed) -> None:
         w.stride(2),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, C * R, w.stride(0), w.stride(1), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -1924,6 +1976,7 @@ def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
         x.stride(1),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, C * L, x.stride(0), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -1955,6 +2008,7 @@ def launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed) -> None:
         dy.stride(1),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        WIDE=math.gcd(16, F * P, dy.stride(0), dy_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -2790,7 +2844,7 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     col_run = P
     col_runs = N
     across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_db(
         rows, cols, col_run, col_runs, across, aligned, sms
@@ -2812,6 +2866,7 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
             dy_f=dy.stride(1),
             dy_p=dy.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -2841,6 +2896,7 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2856,6 +2912,7 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )

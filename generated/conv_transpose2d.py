@@ -151,10 +151,16 @@ def conv_transpose2d_x_packed_tile(
     x_i2i3,
     x_packed_row,
     x_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_i1 = x_i1 // WIDE * WIDE
+    x_packed_i1 = x_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -175,10 +181,15 @@ def conv_transpose2d_w_packed_tile(
     w_row,
     w_packed_row,
     w_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_packed_i0 = w_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -709,6 +720,7 @@ def launch_conv_transpose2d_x_packed(x, x_packed) -> None:
         x.stride(2),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -740,6 +752,7 @@ def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
         w.stride(1),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, F * R * S, w.stride(0), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -1382,10 +1395,16 @@ def conv_transpose2d_backward_dx_dy_packed_tile(
     dy_i2i3,
     dy_packed_row,
     dy_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0 = dy_i0 // WIDE * WIDE
+    dy_i1 = dy_i1 // WIDE * WIDE
+    dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1408,10 +1427,16 @@ def conv_transpose2d_backward_dx_w_packed_tile(
     w_i2i3,
     w_packed_row,
     w_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_i1 = w_i1 // WIDE * WIDE
+    w_packed_i1 = w_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1432,10 +1457,15 @@ def conv_transpose2d_backward_dw_x_packed_tile(
     x_row,
     x_packed_row,
     x_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_packed_i0 = x_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1454,10 +1484,15 @@ def conv_transpose2d_backward_dw_dy_packed_tile(
     dy_row,
     dy_packed_row,
     dy_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0 = dy_i0 // WIDE * WIDE
+    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -2221,6 +2256,7 @@ def launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed) -> None:
         dy.stride(2),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1), dy_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -2254,6 +2290,7 @@ def launch_conv_transpose2d_backward_dx_w_packed(w, w_packed) -> None:
         w.stride(2),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, C * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -2285,6 +2322,7 @@ def launch_conv_transpose2d_backward_dw_x_packed(x, x_packed) -> None:
         x.stride(1),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -2316,6 +2354,7 @@ def launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed) -> None:
         dy.stride(1),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        WIDE=math.gcd(16, F * P * Q, dy.stride(0), dy_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )

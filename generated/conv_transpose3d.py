@@ -154,10 +154,16 @@ def conv_transpose3d_x_packed_tile(
     x_i2i3i4,
     x_packed_row,
     x_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_i1 = x_i1 // WIDE * WIDE
+    x_packed_i1 = x_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -178,10 +184,15 @@ def conv_transpose3d_w_packed_tile(
     w_row,
     w_packed_row,
     w_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_packed_i0 = w_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -845,6 +856,7 @@ def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
         x.stride(2),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, D * H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -876,6 +888,7 @@ def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
         w.stride(1),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, F * K * R * S, w.stride(0), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -1630,10 +1643,16 @@ def conv_transpose3d_backward_dx_dy_packed_tile(
     dy_i2i3i4,
     dy_packed_row,
     dy_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0 = dy_i0 // WIDE * WIDE
+    dy_i1 = dy_i1 // WIDE * WIDE
+    dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1656,10 +1675,16 @@ def conv_transpose3d_backward_dx_w_packed_tile(
     w_i2i3i4,
     w_packed_row,
     w_packed_i1,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    w_i0 = w_i0 // WIDE * WIDE
+    w_i1 = w_i1 // WIDE * WIDE
+    w_packed_i1 = w_packed_i1 // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1680,10 +1705,15 @@ def conv_transpose3d_backward_dw_x_packed_tile(
     x_row,
     x_packed_row,
     x_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    x_i0 = x_i0 // WIDE * WIDE
+    x_packed_i0 = x_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1702,10 +1732,15 @@ def conv_transpose3d_backward_dw_dy_packed_tile(
     dy_row,
     dy_packed_row,
     dy_packed_i0,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    rows = rows // WIDE * WIDE
+    dy_i0 = dy_i0 // WIDE * WIDE
+    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -2556,10 +2591,15 @@ def conv_transpose3d_backward_db_rows(
     dy_opq,
     db_f,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (f < F) & (col < cols)
@@ -2582,10 +2622,15 @@ def conv_transpose3d_backward_db_loop(
     dy_opq,
     db_f,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -2614,11 +2659,16 @@ def conv_transpose3d_backward_db_part(
     dy_f,
     dy_opq,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -2678,6 +2728,7 @@ def launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed) -> None:
         dy.stride(2),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1), dy_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -2711,6 +2762,7 @@ def launch_conv_transpose3d_backward_dx_w_packed(w, w_packed) -> None:
         w.stride(2),
         w_packed.stride(0),
         w_packed.stride(1),
+        WIDE=math.gcd(16, C * K * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -2742,6 +2794,7 @@ def launch_conv_transpose3d_backward_dw_x_packed(x, x_packed) -> None:
         x.stride(1),
         x_packed.stride(0),
         x_packed.stride(1),
+        WIDE=math.gcd(16, C * D * H * W, x.stride(0), x_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -2773,6 +2826,7 @@ def launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed) -> None:
         dy.stride(1),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        WIDE=math.gcd(16, F * O * P * Q, dy.stride(0), dy_packed.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -3736,7 +3790,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     col_run = O * P * Q
     col_runs = N
     across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_db(
         rows, cols, col_run, col_runs, across, aligned, sms
@@ -3758,6 +3812,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
             dy_f=dy.stride(1),
             dy_opq=dy.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -3787,6 +3842,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -3802,6 +3858,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )

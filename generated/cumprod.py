@@ -47,11 +47,16 @@ def cumprod_scan(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 1.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
@@ -73,12 +78,16 @@ def cumprod_part(
     x_row,
     x_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of y_prod."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 1.0, COMPUTE)
@@ -107,12 +116,17 @@ def cumprod_finish(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -188,7 +202,7 @@ def launch_cumprod(x, y) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     itemsize = y.element_size()
     sms = _multiprocessors(x.device)
     variant, config = choose_cumprod(rows, cols, across, aligned, itemsize, sms)
@@ -207,6 +221,7 @@ def launch_cumprod(x, y) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -221,6 +236,7 @@ def launch_cumprod(x, y) -> None:
             y_row=y.stride(0),
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -235,6 +251,7 @@ def launch_cumprod(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -311,11 +328,16 @@ def cumprod_backward_dx_prod_scan(
     dx_prod_row,
     dx_prod_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_b = x_b // WIDE * WIDE
+    dx_prod_row = dx_prod_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
     b = row // D
@@ -340,12 +362,16 @@ def cumprod_backward_dx_prod_part(
     x_b,
     x_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of dx_prod."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_b = x_b // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
@@ -377,12 +403,17 @@ def cumprod_backward_dx_prod_finish(
     dx_prod_row,
     dx_prod_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_b = x_b // WIDE * WIDE
+    dx_prod_row = dx_prod_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
@@ -415,10 +446,15 @@ def cumprod_backward_dx_rows(
     dx_prod_d,
     dx_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_b = dy_b // WIDE * WIDE
+    dx_prod_row = dx_prod_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -443,10 +479,15 @@ def cumprod_backward_dx_loop(
     dx_prod_d,
     dx_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_b = dy_b // WIDE * WIDE
+    dx_prod_row = dx_prod_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     b = row // D
     k = row % D
@@ -474,11 +515,16 @@ def cumprod_backward_dx_part(
     dx_prod_row,
     dx_prod_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dx_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_b = dy_b // WIDE * WIDE
+    dx_prod_row = dx_prod_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -569,7 +615,7 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
     rows = batch * D
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     itemsize = dx_prod.element_size()
     sms = _multiprocessors(x.device)
     variant, config = choose_cumprod_backward_dx_prod(rows, cols, across, aligned, itemsize, sms)
@@ -588,6 +634,7 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
             x_b=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -602,6 +649,7 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
             dx_prod_row=dx_prod.stride(0),
             dx_prod_d=dx_prod.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -616,6 +664,7 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
             dx_prod.stride(0),
             dx_prod.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -681,7 +730,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     rows = batch * D
     cols = D
     across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dx_prod.device)
     variant, config = choose_cumprod_backward_dx(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
@@ -702,6 +751,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
             dx_prod_row=dx_prod.stride(0),
             dx_prod_d=dx_prod.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -732,6 +782,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
             dx_prod.stride(1),
             dx.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -748,6 +799,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
             dx_prod.stride(1),
             dx.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True,
             **config,
         )

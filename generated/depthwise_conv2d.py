@@ -100,11 +100,19 @@ def depthwise_conv2d_x_in_lines_strided(
     x_in_lines_outer_at,
     x_in_lines_middle_at,
     x_in_lines_inner_at,
+    WIDE_X: tl.constexpr,
+    WIDE_X_IN_LINES: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_outer_at = x_outer_at // WIDE_X * WIDE_X
+    x_middle_at = x_middle_at // WIDE_X * WIDE_X
+    x_in_lines_outer_at = x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    x_in_lines_middle_at = x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -389,10 +397,19 @@ def depthwise_conv2d_box(
     COMPUTE: tl.constexpr,
     stride: tl.constexpr,
     pad: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Q = Q // WIDE * WIDE
+    x_0 = x_0 // WIDE * WIDE
+    x_1 = x_1 // WIDE * WIDE
+    x_2 = x_2 // WIDE * WIDE
+    y_0 = y_0 // WIDE * WIDE
+    y_1 = y_1 // WIDE * WIDE
+    y_2 = y_2 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -426,14 +443,16 @@ def choose_depthwise_conv2d_x_in_lines(
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -461,6 +480,8 @@ def launch_depthwise_conv2d_x_in_lines(x, x_in_lines) -> None:
         x_in_lines.stride(0),
         x_in_lines.stride(1),
         x_in_lines.stride(2),
+        WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+        WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
         enable_fp_fusion=True,
         **config,
     )
@@ -726,6 +747,9 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             COMPUTE=COMPUTE,
             stride=stride,
             pad=pad,
+            WIDE=math.gcd(
+                16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -907,11 +931,19 @@ def depthwise_conv2d_backward_dx_dy_in_lines_strided(
     dy_in_lines_outer_at,
     dy_in_lines_middle_at,
     dy_in_lines_inner_at,
+    WIDE_DY: tl.constexpr,
+    WIDE_DY_IN_LINES: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_DY, WIDE_DY_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
+    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
+    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
+    dy_in_lines_outer_at = dy_in_lines_outer_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
+    dy_in_lines_middle_at = dy_in_lines_middle_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
+    inner = inner // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -1123,10 +1155,19 @@ def depthwise_conv2d_backward_dx_box(
     COMPUTE: tl.constexpr,
     pad: tl.constexpr,
     stride: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    W = W // WIDE * WIDE
+    dy_0 = dy_0 // WIDE * WIDE
+    dy_1 = dy_1 // WIDE * WIDE
+    dy_2 = dy_2 // WIDE * WIDE
+    dx_0 = dx_0 // WIDE * WIDE
+    dx_1 = dx_1 // WIDE * WIDE
+    dx_2 = dx_2 // WIDE * WIDE
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     w2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1189,10 +1230,18 @@ def depthwise_conv2d_backward_dw_box(
     COMPUTE: tl.constexpr,
     stride: tl.constexpr,
     pad: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    S = S // WIDE * WIDE
+    x_0 = x_0 // WIDE * WIDE
+    x_1 = x_1 // WIDE * WIDE
+    x_2 = x_2 // WIDE * WIDE
+    dw_0 = dw_0 // WIDE * WIDE
+    dw_1 = dw_1 // WIDE * WIDE
     tiles = tl.cdiv(S, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     s = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1234,10 +1283,15 @@ def depthwise_conv2d_backward_db_rows(
     dy_pq,
     db_c,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (c < C) & (col < cols)
@@ -1260,10 +1314,15 @@ def depthwise_conv2d_backward_db_loop(
     dy_pq,
     db_c,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1290,11 +1349,16 @@ def depthwise_conv2d_backward_db_part(
     dy_c,
     dy_pq,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1330,14 +1394,16 @@ def choose_depthwise_conv2d_backward_dx_dy_in_lines(
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -1365,6 +1431,8 @@ def launch_depthwise_conv2d_backward_dx_dy_in_lines(dy, dy_in_lines) -> None:
         dy_in_lines.stride(0),
         dy_in_lines.stride(1),
         dy_in_lines.stride(2),
+        WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+        WIDE_DY_IN_LINES=math.gcd(16, dy_in_lines.stride(0), dy_in_lines.stride(1), inner),
         enable_fp_fusion=True,
         **config,
     )
@@ -1534,6 +1602,16 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             COMPUTE=COMPUTE,
             pad=pad,
             stride=stride,
+            WIDE=math.gcd(
+                16,
+                W,
+                dy.stride(0),
+                dy.stride(1),
+                dy.stride(2),
+                dx.stride(0),
+                dx.stride(1),
+                dx.stride(2),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -1585,6 +1663,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         COMPUTE=COMPUTE,
         stride=stride,
         pad=pad,
+        WIDE=math.gcd(16, S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
         enable_fp_fusion=True,
         **config,
     )
@@ -1657,7 +1736,7 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
     col_run = P * Q
     col_runs = N
     across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_depthwise_conv2d_backward_db(
         rows, cols, col_run, col_runs, across, aligned, sms
@@ -1679,6 +1758,7 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
             dy_c=dy.stride(1),
             dy_pq=dy.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -1708,6 +1788,7 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1723,6 +1804,7 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
             dy.stride(2),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             **config,
         )

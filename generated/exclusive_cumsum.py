@@ -61,11 +61,16 @@ def exclusive_cumsum_scan(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_0 = x_0 // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
@@ -89,12 +94,16 @@ def exclusive_cumsum_part(
     x_0,
     x_1,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of y_sum."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_0 = x_0 // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -121,12 +130,17 @@ def exclusive_cumsum_finish(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_0 = x_0 // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -204,7 +218,7 @@ def launch_exclusive_cumsum(x, y) -> None:
     rows = batch
     cols = D
     across = 0 < y.stride(0) < y.stride(1)
-    aligned = cols % 16 == 0 and y.stride(0) % 16 == 0
+    aligned = math.gcd(cols, y.stride(0)) * y.element_size() % 8 == 0
     itemsize = y.element_size()
     sms = _multiprocessors(x.device)
     variant, config = choose_exclusive_cumsum(rows, cols, across, aligned, itemsize, sms)
@@ -223,6 +237,7 @@ def launch_exclusive_cumsum(x, y) -> None:
             x_0=x.stride(0),
             x_1=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -237,6 +252,7 @@ def launch_exclusive_cumsum(x, y) -> None:
             y_row=y.stride(0),
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -251,6 +267,7 @@ def launch_exclusive_cumsum(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -328,12 +345,17 @@ def exclusive_cumsum_backward_scan(
     dx_row,
     dx_k,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
     RUN: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_0 = dy_0 // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
     i = tl.arange(0, BLOCK)[None, :]
@@ -362,12 +384,16 @@ def exclusive_cumsum_backward_part(
     dy_0,
     dy_1,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of dx_sum."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_0 = dy_0 // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -394,6 +420,7 @@ def exclusive_cumsum_backward_finish(
     dx_row,
     dx_k,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -401,6 +428,10 @@ def exclusive_cumsum_backward_finish(
     RUN: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_0 = dy_0 // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = (part + 1) * CHUNK - BLOCK
@@ -486,7 +517,7 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
     rows = batch
     cols = D
     across = 0 < dx.stride(0) < dx.stride(1)
-    aligned = cols % 16 == 0 and dx.stride(0) % 16 == 0
+    aligned = math.gcd(cols, dx.stride(0)) * dx.element_size() % 8 == 0
     itemsize = dx.element_size()
     sms = _multiprocessors(dy.device)
     variant, config = choose_exclusive_cumsum_backward(rows, cols, across, aligned, itemsize, sms)
@@ -505,6 +536,7 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
             dy_0=dy.stride(0),
             dy_1=dy.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0)),
             enable_fp_fusion=True,
             ROWS=config["ROWS"],
             BLOCK=config["BLOCK"],
@@ -524,6 +556,7 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
             dx_row=dx.stride(0),
             dx_k=dx.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -538,6 +571,7 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
             dx.stride(0),
             dx.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )

@@ -69,9 +69,18 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 @triton.jit
 def full_sum_rows(
-    x_ptr, y_ptr, cols, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr,
+    y_ptr,
+    cols,
+    x_col,
+    COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -82,9 +91,18 @@ def full_sum_rows(
 
 @triton.jit
 def full_sum_loop(
-    x_ptr, y_ptr, cols, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr,
+    y_ptr,
+    cols,
+    x_col,
+    COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
@@ -104,11 +122,14 @@ def full_sum_part(
     CHUNK,
     x_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -198,7 +219,7 @@ def launch_full_sum(x, y) -> None:
     rows = 1
     cols = batch
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_full_sum(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -214,6 +235,7 @@ def launch_full_sum(x, y) -> None:
             batch,
             x_col=x.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -231,11 +253,25 @@ def launch_full_sum(x, y) -> None:
         )
     elif variant in ("across", "rows"):
         full_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
+            x,
+            y,
+            batch,
+            x.stride(0),
+            COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True,
+            **config,
         )
     else:
         full_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
+            x,
+            y,
+            batch,
+            x.stride(0),
+            COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True,
+            **config,
         )
 
 
@@ -329,11 +365,16 @@ def full_sum_backward_strided(
     dx_inner_at,
     DY_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE_DX: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
+    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
+    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
+    inner = inner // WIDE_DX * WIDE_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -357,14 +398,16 @@ def choose_full_sum_backward(
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -409,6 +452,7 @@ def launch_full_sum_backward(x, dx, dy) -> None:
             dx.stride(2),
             DY_IS_TENSOR=isinstance(dy, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner),
             enable_fp_fusion=True,
             **config,
         )

@@ -110,10 +110,15 @@ def group_norm_rows(
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -157,15 +162,16 @@ def group_norm_lines(
     BLOCK: tl.constexpr,
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     c0 = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
-    x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
     c0b = c0 * cols + col
     c1 = row % groups
-    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
     inside = (c0 < Cg) & (col < cols)
 
     x = tl.load(x_ptr + row * x_row + tl.cast(c0b, tl.int64) * x_col, mask=inside, other=0.0).to(
@@ -211,13 +217,14 @@ def group_norm_lines_loop(
     BLOCK: tl.constexpr,
 ):
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
-    x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
     c1 = row % groups
-    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -269,10 +276,15 @@ def group_norm_loop(
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -323,11 +335,15 @@ def group_norm_part(
     x_row,
     x_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -376,12 +392,17 @@ def group_norm_finish(
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -432,11 +453,16 @@ def group_norm_channels_part(
     PLACE: tl.constexpr,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_n = x_n // WIDE * WIDE
+    x_c1 = x_c1 // WIDE * WIDE
+    x_c0 = x_c0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -491,12 +517,20 @@ def group_norm_channels_finish(
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_n = x_n // WIDE * WIDE
+    x_c1 = x_c1 // WIDE * WIDE
+    x_c0 = x_c0 // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c1 = y_c1 // WIDE * WIDE
+    y_c0 = y_c0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -554,10 +588,18 @@ def group_norm_channels_rows(
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_n = x_n // WIDE * WIDE
+    x_c1 = x_c1 // WIDE * WIDE
+    x_c0 = x_c0 // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c1 = y_c1 // WIDE * WIDE
+    y_c0 = y_c0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -605,10 +647,18 @@ def group_norm_channels_loop(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_n = x_n // WIDE * WIDE
+    x_c1 = x_c1 // WIDE * WIDE
+    x_c0 = x_c0 // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c1 = y_c1 // WIDE * WIDE
+    y_c0 = y_c0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
@@ -775,7 +825,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     col_runs = Cg
     channels_last = y.stride(1) < y.stride(-1)
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * y.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_group_norm(
         rows, cols, col_run, col_runs, channels_last, across, aligned, sms
@@ -879,6 +929,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -910,6 +961,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -936,6 +988,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             groups=groups,
+            WIDE=math.gcd(16, batch * Cg, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -963,6 +1016,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             groups=groups,
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -993,6 +1047,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             groups=groups,
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -1041,6 +1098,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -1076,6 +1134,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(
+                16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -1107,6 +1168,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             COMPUTE=COMPUTE,
             groups=groups,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -1293,10 +1357,15 @@ def group_norm_backward_mu_sum_rows(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -1344,10 +1413,15 @@ def group_norm_backward_mu_sum_loop(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1396,11 +1470,15 @@ def group_norm_backward_mu_sum_part1(
     x_row,
     x_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1444,12 +1522,16 @@ def group_norm_backward_mu_sum_part2(
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -1544,10 +1626,15 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     mu_sum_nc1,
     dy_rsqrt_sum_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -1576,10 +1663,15 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     mu_sum_nc1,
     dy_rsqrt_sum_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     nc1 = row // Cg
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1611,11 +1703,16 @@ def group_norm_backward_dy_rsqrt_sum_part(
     x_col,
     mu_sum_nc1,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1673,10 +1770,15 @@ def group_norm_backward_dvar_sum_rows(
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Cg = Cg // WIDE * WIDE
+    dy_rsqrt_sum_row = dy_rsqrt_sum_row // WIDE * WIDE
+    gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c0 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (c0 < Cg)
@@ -1715,10 +1817,15 @@ def group_norm_backward_dvar_sum_loop(
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Cg = Cg // WIDE * WIDE
+    dy_rsqrt_sum_row = dy_rsqrt_sum_row // WIDE * WIDE
+    gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
@@ -1758,11 +1865,16 @@ def group_norm_backward_dvar_sum_part(
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Cg = Cg // WIDE * WIDE
+    dy_rsqrt_sum_row = dy_rsqrt_sum_row // WIDE * WIDE
+    gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, Cg)
@@ -1857,10 +1969,19 @@ def group_norm_backward_dx_rows(
     dbias_row,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -1938,18 +2059,19 @@ def group_norm_backward_dx_lines(
     BLOCK: tl.constexpr,
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
-    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
-    dy_row = tl.multiple_of(tl.cast(dy_row, tl.int64), WIDE)
     c1 = row // Cg
-    x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
-    x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
-    dx_n = tl.multiple_of(tl.cast(dx_n, tl.int64), WIDE)
-    dx_row = tl.multiple_of(tl.cast(dx_row, tl.int64), WIDE)
     inside = (n < N) & (col < cols)
 
     dy = tl.load(
@@ -2030,10 +2152,19 @@ def group_norm_backward_dx_loop(
     dx_b,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -2123,11 +2254,18 @@ def group_norm_backward_dx_part(
     var_sum_c1,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -2206,12 +2344,21 @@ def group_norm_backward_dx_finish(
     dx_b,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -2280,11 +2427,18 @@ def group_norm_backward_dx_channels_part(
     PLACE: tl.constexpr,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -2361,12 +2515,21 @@ def group_norm_backward_dx_channels_finish(
     PLACE: tl.constexpr,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -2446,10 +2609,19 @@ def group_norm_backward_dx_channels_rows(
     dbias_row,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2524,10 +2696,19 @@ def group_norm_backward_dx_channels_loop(
     PLACE: tl.constexpr,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
@@ -2597,10 +2778,13 @@ def group_norm_backward_deps_rows(
     gain_c1c0,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < 1) & (col < cols)
@@ -2635,10 +2819,13 @@ def group_norm_backward_deps_loop(
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Cg = Cg // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(Cg, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -2679,11 +2866,14 @@ def group_norm_backward_deps_part(
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
     groups: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    Cg = Cg // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(Cg, BLOCK)
     part = tl.program_id(0)
@@ -2793,7 +2983,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     col_run = batch
     col_runs = Cg
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_group_norm_backward_mu_sum(
         rows, cols, col_run, col_runs, across, aligned, sms
@@ -2842,6 +3032,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -2868,6 +3059,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
             COMPUTE=COMPUTE,
             groups=groups,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, dy.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -2918,6 +3110,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
             COMPUTE=COMPUTE,
             groups=groups,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch * Cg, x.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2946,6 +3139,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
             COMPUTE=COMPUTE,
             groups=groups,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -3014,7 +3208,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     rows = Cg * N * groups
     cols = batch
     across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_group_norm_backward_dy_rsqrt_sum(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -3041,6 +3235,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
             x_col=x.stride(1),
             mu_sum_nc1=mu_sum.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -3075,6 +3270,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
             mu_sum.stride(0),
             dy_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -3095,6 +3291,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
             mu_sum.stride(0),
             dy_rsqrt_sum.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -3165,7 +3362,7 @@ def launch_group_norm_backward_dvar_sum(
     rows = N * groups
     cols = Cg
     across = 0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1)
-    aligned = cols % 16 == 0 and dy_rsqrt_sum.stride(0) % 16 == 0
+    aligned = math.gcd(cols, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
     sms = _multiprocessors(var_sum.device)
     variant, config = choose_group_norm_backward_dvar_sum(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -3197,6 +3394,7 @@ def launch_group_norm_backward_dvar_sum(
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -3239,6 +3437,7 @@ def launch_group_norm_backward_dvar_sum(
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -3261,6 +3460,7 @@ def launch_group_norm_backward_dvar_sum(
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
             groups=groups,
+            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -3401,7 +3601,7 @@ def launch_group_norm_backward_dx(
     col_runs = N
     channels_last = dx.stride(1) < dx.stride(-1)
     across = dx.stride(1) < dx.stride(-1)
-    aligned = cols % 16 == 0
+    aligned = cols * dx.element_size() % 8 == 0
     sms = _multiprocessors(dmu_sum.device)
     variant, config = choose_group_norm_backward_dx(
         rows, cols, col_run, col_runs, channels_last, across, aligned, sms
@@ -3502,6 +3702,7 @@ def launch_group_norm_backward_dx(
             var_sum_c1=var_sum.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -3550,6 +3751,16 @@ def launch_group_norm_backward_dx(
             dx_b=dx.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                batch,
+                dy.stride(0),
+                dy.stride(1),
+                x.stride(0),
+                x.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -3593,6 +3804,16 @@ def launch_group_norm_backward_dx(
             dbias.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                batch * N,
+                dy.stride(0),
+                dy.stride(1),
+                x.stride(0),
+                x.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -3636,6 +3857,16 @@ def launch_group_norm_backward_dx(
             dx.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                batch,
+                dy.stride(0),
+                dy.stride(1),
+                x.stride(0),
+                x.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -3680,6 +3911,7 @@ def launch_group_norm_backward_dx(
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -3731,6 +3963,16 @@ def launch_group_norm_backward_dx(
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                batch * N,
+                dy.stride(0),
+                dy.stride(1),
+                x.stride(0),
+                x.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -3774,6 +4016,16 @@ def launch_group_norm_backward_dx(
             dbias.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                batch * N,
+                dy.stride(0),
+                dy.stride(1),
+                x.stride(0),
+                x.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -3818,6 +4070,16 @@ def launch_group_norm_backward_dx(
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                batch * N,
+                dy.stride(0),
+                dy.stride(1),
+                x.stride(0),
+                x.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -3892,7 +4154,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     col_run = Cg
     col_runs = N * groups
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * var_sum.element_size() % 8 == 0
     sms = _multiprocessors(var_sum.device)
     variant, config = choose_group_norm_backward_deps(
         rows, cols, col_run, col_runs, across, aligned, sms
@@ -3924,6 +4186,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             groups=groups,
+            WIDE=math.gcd(16, Cg),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -3955,6 +4218,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
             gain.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, Cg * N * groups),
             enable_fp_fusion=True,
             **config,
         )
@@ -3974,6 +4238,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             groups=groups,
+            WIDE=math.gcd(16, Cg),
             enable_fp_fusion=True,
             **config,
         )

@@ -58,10 +58,13 @@ def huber_rows(
     t_col,
     COMPUTE: tl.constexpr,
     DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -91,10 +94,13 @@ def huber_loop(
     t_col,
     COMPUTE: tl.constexpr,
     DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -124,11 +130,14 @@ def huber_part(
     t_col,
     COMPUTE: tl.constexpr,
     DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -151,8 +160,12 @@ def huber_part(
 
 
 @triton.jit
-def huber_finish(loss_sum_part_ptr, loss_ptr, cols, MERGE: tl.constexpr, PARTS: tl.constexpr):
+def huber_finish(
+    loss_sum_part_ptr, loss_ptr, cols, WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
     """What the parts of MERGE rows left, merged."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     loss_sum_parts = tl.load(
@@ -226,7 +239,7 @@ def launch_huber(x, t, loss, delta) -> None:
     rows = 1
     cols = batch
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * t.element_size() % 8 == 0
     sms = _multiprocessors(t.device)
     variant, config = choose_huber(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
@@ -249,6 +262,7 @@ def launch_huber(x, t, loss, delta) -> None:
             t_col=t.stride(0),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -260,6 +274,7 @@ def launch_huber(x, t, loss, delta) -> None:
             loss_sum_part,
             loss,
             batch,
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             PARTS=config["PARTS"],
             MERGE=config["MERGE"],
@@ -276,6 +291,7 @@ def launch_huber(x, t, loss, delta) -> None:
             t.stride(0),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -290,6 +306,7 @@ def launch_huber(x, t, loss, delta) -> None:
             t.stride(0),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -397,10 +414,13 @@ def huber_backward_rows(
     COMPUTE: tl.constexpr,
     DLOSS_IS_TENSOR: tl.constexpr,
     DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -451,10 +471,13 @@ def huber_backward_loop(
     DLOSS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
     DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
@@ -512,12 +535,15 @@ def huber_backward_relay(
     DLOSS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
     DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: ddelta_sum over a block; then a block further back, read again from L2."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     blocks = tl.cdiv(cols, BLOCK)
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
@@ -596,11 +622,14 @@ def huber_backward_part(
     DLOSS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
     DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): ddelta_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -652,12 +681,15 @@ def huber_backward_finish(
     DLOSS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
     DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -768,7 +800,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     rows = 1
     cols = batch
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * t.element_size() % 8 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(t.device)
     variant, config = choose_huber_backward(rows, cols, across, aligned, hip, sms)
@@ -811,6 +843,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -832,6 +865,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -856,6 +890,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -876,6 +911,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             COMPUTE=COMPUTE,
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -896,6 +932,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )

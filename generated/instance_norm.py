@@ -95,10 +95,15 @@ def instance_norm_rows(
     y_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -133,10 +138,15 @@ def instance_norm_loop(
     y_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -189,12 +199,17 @@ def instance_norm_relay(
     y_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -267,11 +282,15 @@ def instance_norm_part(
     x_row,
     x_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -312,12 +331,17 @@ def instance_norm_finish(
     y_col,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -361,11 +385,16 @@ def instance_norm_channels_part(
     x_c,
     x_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -410,12 +439,19 @@ def instance_norm_channels_finish(
     y_col,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c = y_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -466,10 +502,17 @@ def instance_norm_channels_rows(
     y_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c = y_c // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -507,10 +550,17 @@ def instance_norm_channels_loop(
     y_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    y_n = y_n // WIDE * WIDE
+    y_c = y_c // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
@@ -682,7 +732,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     cols = batch
     channels_last = y.stride(1) < y.stride(-1)
     across = y.stride(1) < y.stride(-1)
-    aligned = cols % 16 == 0
+    aligned = cols * y.element_size() % 8 == 0
     itemsize = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
@@ -752,6 +802,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -795,6 +846,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -822,6 +874,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y_col=y.stride(1),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -845,6 +898,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -868,6 +922,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -913,6 +968,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x_c=x.stride(1),
             x_col=x.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -942,6 +998,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y_col=y.stride(2),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -967,6 +1024,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -992,6 +1050,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1150,10 +1209,16 @@ def instance_norm_backward_mu_sum_rows(
     dx_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -1205,10 +1270,16 @@ def instance_norm_backward_mu_sum_loop(
     dx_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -1287,11 +1358,16 @@ def instance_norm_backward_mu_sum_part1(
     dy_row,
     dy_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1340,12 +1416,17 @@ def instance_norm_backward_mu_sum_part2(
     x_col,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1416,12 +1497,18 @@ def instance_norm_backward_mu_sum_finish(
     dx_col,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1486,11 +1573,18 @@ def instance_norm_backward_mu_sum_channels_part1(
     dy_c,
     dy_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1545,12 +1639,19 @@ def instance_norm_backward_mu_sum_channels_part2(
     x_col,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1630,12 +1731,21 @@ def instance_norm_backward_mu_sum_channels_finish(
     dx_col,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_c = dx_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1715,10 +1825,19 @@ def instance_norm_backward_mu_sum_channels_rows(
     dx_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_c = dx_c // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -1779,10 +1898,19 @@ def instance_norm_backward_mu_sum_channels_loop(
     dx_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    dx_n = dx_n // WIDE * WIDE
+    dx_c = dx_c // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
@@ -1880,10 +2008,17 @@ def instance_norm_backward_dgain_rows(
     dbias_c,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (c < C) & (col < cols)
@@ -1930,10 +2065,17 @@ def instance_norm_backward_dgain_loop(
     dbias_c,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1983,11 +2125,18 @@ def instance_norm_backward_dgain_part(
     var_sum_c,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
+    dy_n = dy_n // WIDE * WIDE
+    dy_c = dy_c // WIDE * WIDE
+    x_n = x_n // WIDE * WIDE
+    x_c = x_c // WIDE * WIDE
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -2058,10 +2207,13 @@ def instance_norm_backward_deps_rows(
     gain_c,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < 1) & (col < cols)
@@ -2095,10 +2247,13 @@ def instance_norm_backward_deps_loop(
     gain_c,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    C = C // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(C, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -2135,11 +2290,14 @@ def instance_norm_backward_deps_part(
     gain_c,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    C = C // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(C, BLOCK)
     part = tl.program_id(0)
@@ -2291,7 +2449,7 @@ def launch_instance_norm_backward_mu_sum(
     cols = batch
     channels_last = dx.stride(1) < dx.stride(-1)
     across = dx.stride(1) < dx.stride(-1)
-    aligned = cols % 16 == 0
+    aligned = cols * dx.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_instance_norm_backward_mu_sum(
         rows, cols, channels_last, across, aligned, sms
@@ -2356,6 +2514,7 @@ def launch_instance_norm_backward_mu_sum(
             dy_row=dy.stride(0),
             dy_col=dy.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -2383,6 +2542,7 @@ def launch_instance_norm_backward_mu_sum(
             x_col=x.stride(1),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2415,6 +2575,7 @@ def launch_instance_norm_backward_mu_sum(
             dx_col=dx.stride(1),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2449,6 +2610,7 @@ def launch_instance_norm_backward_mu_sum(
             dx.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2483,6 +2645,7 @@ def launch_instance_norm_backward_mu_sum(
             dx.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2544,6 +2707,7 @@ def launch_instance_norm_backward_mu_sum(
             dy_c=dy.stride(1),
             dy_col=dy.stride(2),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -2575,6 +2739,7 @@ def launch_instance_norm_backward_mu_sum(
             x_col=x.stride(2),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2615,6 +2780,16 @@ def launch_instance_norm_backward_mu_sum(
             dx_col=dx.stride(2),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(
+                16,
+                batch,
+                dy.stride(0),
+                dy.stride(1),
+                x.stride(0),
+                x.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -2652,6 +2827,16 @@ def launch_instance_norm_backward_mu_sum(
             dx.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                batch,
+                x.stride(0),
+                x.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -2689,6 +2874,16 @@ def launch_instance_norm_backward_mu_sum(
             dx.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                batch,
+                x.stride(0),
+                x.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
             enable_fp_fusion=True,
             **config,
         )
@@ -2755,7 +2950,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     col_run = batch
     col_runs = N
     across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_instance_norm_backward_dgain(
         rows, cols, col_run, col_runs, across, aligned, sms
@@ -2802,6 +2997,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             var_sum_c=var_sum.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -2848,6 +3044,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             dbias.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2877,6 +3074,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             dbias.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -2949,7 +3147,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     col_run = C
     col_runs = N
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * var_sum.element_size() % 8 == 0
     sms = _multiprocessors(var_sum.device)
     variant, config = choose_instance_norm_backward_deps(
         rows, cols, col_run, col_runs, across, aligned, sms
@@ -2980,6 +3178,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
             gain_c=gain.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, C),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -3010,6 +3209,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
             gain.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, C * N),
             enable_fp_fusion=True,
             **config,
         )
@@ -3028,6 +3228,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
             gain.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, C),
             enable_fp_fusion=True,
             **config,
         )

@@ -93,10 +93,15 @@ def layer_norm_rows(
     y_d,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -129,10 +134,15 @@ def layer_norm_loop(
     y_d,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -183,12 +193,17 @@ def layer_norm_relay(
     y_d,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -260,11 +275,15 @@ def layer_norm_part(
     x_row,
     x_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -304,12 +323,17 @@ def layer_norm_finish(
     y_d,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -421,7 +445,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     itemsize = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
@@ -474,6 +498,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -503,6 +528,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -529,6 +555,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             y_d=y.stride(1),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -549,6 +576,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -569,6 +597,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -710,10 +739,16 @@ def layer_norm_backward_mu_sum_rows(
     dx_d,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -763,10 +798,16 @@ def layer_norm_backward_mu_sum_loop(
     dx_d,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -842,11 +883,16 @@ def layer_norm_backward_mu_sum_part1(
     dy_d,
     w_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -895,12 +941,17 @@ def layer_norm_backward_mu_sum_part2(
     x_d,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): dy_rsqrt over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -969,12 +1020,18 @@ def layer_norm_backward_mu_sum_finish(
     dx_d,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -1038,10 +1095,15 @@ def layer_norm_backward_dw_rows(
     db_d,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
     d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (d < D) & (col < cols)
@@ -1081,10 +1143,15 @@ def layer_norm_backward_dw_loop(
     db_d,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
     d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1124,11 +1191,16 @@ def layer_norm_backward_dw_part(
     var_sum_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dw_sum, db_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
     d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1157,10 +1229,13 @@ def layer_norm_backward_dw_finish(
     D,
     dw_d,
     db_d,
+    WIDE: tl.constexpr,
     MERGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """What the parts of MERGE rows left, merged."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
     d = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     dw_sum_parts = tl.load(
@@ -1187,10 +1262,13 @@ def layer_norm_backward_deps_rows(
     dy_rsqrt_col,
     EPS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -1217,10 +1295,13 @@ def layer_norm_backward_deps_loop(
     dy_rsqrt_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1249,11 +1330,14 @@ def layer_norm_backward_deps_part(
     dy_rsqrt_col,
     COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1353,7 +1437,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_layer_norm_backward_mu_sum(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -1402,6 +1486,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
             dy_d=dy.stride(1),
             w_d=w.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -1428,6 +1513,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
             x_d=x.stride(1),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1459,6 +1545,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
             dx_d=dx.stride(1),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1486,6 +1573,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
             dx.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1513,6 +1601,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
             dx.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1577,7 +1666,7 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
     rows = D
     cols = batch
     across = 0 < dy.stride(1) < dy.stride(0)
-    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_layer_norm_backward_dw(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -1613,6 +1702,7 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
             var_sum_col=var_sum.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -1628,6 +1718,7 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
             D,
             dw.stride(0),
             db.stride(0),
+            WIDE=math.gcd(16, D),
             enable_fp_fusion=True,
             PARTS=config["PARTS"],
             MERGE=config["MERGE"],
@@ -1654,6 +1745,7 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
             db.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1678,6 +1770,7 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
             db.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1746,7 +1839,7 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
     rows = 1
     cols = batch
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * var_sum.element_size() % 8 == 0
     sms = _multiprocessors(var_sum.device)
     variant, config = choose_layer_norm_backward_deps(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -1770,6 +1863,7 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
             dy_rsqrt_col=dy_rsqrt.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -1797,6 +1891,7 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
             dy_rsqrt.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -1812,6 +1907,7 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
             dy_rsqrt.stride(0),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )

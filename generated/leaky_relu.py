@@ -115,11 +115,19 @@ def leaky_relu_strided(
     y_inner_at,
     COMPUTE: tl.constexpr,
     SLOPE_IS_TENSOR: tl.constexpr,
+    WIDE_X: tl.constexpr,
+    WIDE_Y: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_outer_at = x_outer_at // WIDE_X * WIDE_X
+    x_middle_at = x_middle_at // WIDE_X * WIDE_X
+    y_outer_at = y_outer_at // WIDE_Y * WIDE_Y
+    y_middle_at = y_middle_at // WIDE_Y * WIDE_Y
+    inner = inner // WIDE_Y * WIDE_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -147,14 +155,16 @@ def choose_leaky_relu(
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -205,6 +215,8 @@ def launch_leaky_relu(x, y, slope) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner),
             enable_fp_fusion=True,
             **config,
         )
@@ -289,10 +301,13 @@ def leaky_relu_backward_rows(
     dx_col,
     COMPUTE: tl.constexpr,
     SLOPE_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -318,10 +333,13 @@ def leaky_relu_backward_loop(
     dx_col,
     COMPUTE: tl.constexpr,
     SLOPE_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -361,12 +379,15 @@ def leaky_relu_backward_relay(
     dx_col,
     COMPUTE: tl.constexpr,
     SLOPE_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: dslope_sum over a block; then a block further back, read again from L2."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     blocks = tl.cdiv(cols, BLOCK)
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -424,11 +445,14 @@ def leaky_relu_backward_part(
     x_col,
     dy_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dslope_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -461,12 +485,15 @@ def leaky_relu_backward_finish(
     dx_col,
     COMPUTE: tl.constexpr,
     SLOPE_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -567,7 +594,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     rows = 1
     cols = batch
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * dy.element_size() % 8 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_leaky_relu_backward(rows, cols, across, aligned, hip, sms)
@@ -603,6 +630,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
             dx.stride(0),
             COMPUTE=COMPUTE,
             SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -620,6 +648,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
             x_col=x.stride(0),
             dy_col=dy.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -640,6 +669,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
             dx_col=dx.stride(0),
             COMPUTE=COMPUTE,
             SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -656,6 +686,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
             dx.stride(0),
             COMPUTE=COMPUTE,
             SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -672,6 +703,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
             dx.stride(0),
             COMPUTE=COMPUTE,
             SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )

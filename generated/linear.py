@@ -64,6 +64,48 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
 
 
+@triton.jit
+def _pack(
+    x_ptr,
+    packed_ptr,
+    rows,
+    cols,
+    width,
+    x_batch,
+    x_row,
+    x_col,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
+    width = width // STEP * STEP
+    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
+    tile = tl.program_id(0)
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    where = x_ptr + batch * x_batch + row * x_row + col * x_col
+    x = tl.load(where, mask=(row < rows) & (col < cols))
+    # What is behind the columns is stored as well: stores are 16 bytes wide then.
+    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
+
+
+def _packed(x: torch.Tensor) -> torch.Tensor:
+    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
+    *outer, rows, cols = x.shape
+    STEP = 16 // x.element_size()
+    width = triton.cdiv(cols, STEP) * STEP
+    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
+    flat = x.reshape(-1, rows, cols)
+    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
+    ROWS = 4096 // BLOCK
+    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
+    sizes = rows, cols, width, *flat.stride()
+    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
+    return packed[..., :cols]
+
+
 def _tiles(
     x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
 ) -> tuple[TensorDescriptor, bool]:
@@ -72,14 +114,10 @@ def _tiles(
     `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
     """
     if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
-        x = x.mT.contiguous().mT
+        x = _packed(x.mT).mT
     turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
     x = x.mT if turned else x
-    if not _is_aligned(x):
-        step = 16 // x.element_size()
-        width = triton.cdiv(x.shape[-1], step) * step
-        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
-        x = copy[..., : x.shape[-1]].copy_(x)
+    x = x if _is_aligned(x) else _packed(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 
@@ -2193,10 +2231,14 @@ def linear_backward_db_rows(
     dy_n,
     db_n,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    N = N // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (n < N) & (col < cols)
@@ -2215,10 +2257,14 @@ def linear_backward_db_loop(
     dy_n,
     db_n,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    N = N // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
@@ -2240,11 +2286,15 @@ def linear_backward_db_part(
     dy_col,
     dy_n,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    N = N // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -2259,9 +2309,11 @@ def linear_backward_db_part(
 
 @triton.jit
 def linear_backward_db_finish(
-    db_sum_part_ptr, db_ptr, N, db_n, MERGE: tl.constexpr, PARTS: tl.constexpr
+    db_sum_part_ptr, db_ptr, N, db_n, WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr
 ):
     """What the parts of MERGE rows left, merged."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    N = N // WIDE * WIDE
     n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     db_sum_parts = tl.load(
@@ -3493,7 +3545,7 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     rows = N
     cols = batch
     across = 0 < dy.stride(1) < dy.stride(0)
-    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_linear_backward_db(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -3511,6 +3563,7 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
             dy_col=dy.stride(0),
             dy_n=dy.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, N, dy.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -3523,6 +3576,7 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
             db,
             N,
             db.stride(0),
+            WIDE=math.gcd(16, N),
             enable_fp_fusion=True,
             PARTS=config["PARTS"],
             MERGE=config["MERGE"],
@@ -3538,6 +3592,7 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
             dy.stride(1),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, N, dy.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -3551,6 +3606,7 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
             dy.stride(1),
             db.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, N, dy.stride(0)),
             enable_fp_fusion=True,
             **config,
         )

@@ -91,10 +91,15 @@ def log_softmax_rows(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -117,10 +122,15 @@ def log_softmax_loop(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -161,12 +171,17 @@ def log_softmax_relay(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: m, y_sum over a block; then a block further back, read again from L2."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -230,11 +245,15 @@ def log_softmax_part(
     x_row,
     x_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -263,12 +282,17 @@ def log_softmax_finish(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -373,7 +397,7 @@ def launch_log_softmax(x, y) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     itemsize = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
@@ -411,6 +435,7 @@ def launch_log_softmax(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -434,6 +459,7 @@ def launch_log_softmax(x, y) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -453,6 +479,7 @@ def launch_log_softmax(x, y) -> None:
             y_row=y.stride(0),
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -467,6 +494,7 @@ def launch_log_softmax(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -481,6 +509,7 @@ def launch_log_softmax(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -567,10 +596,16 @@ def log_softmax_backward_rows(
     dx_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -600,10 +635,16 @@ def log_softmax_backward_loop(
     dx_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -658,12 +699,18 @@ def log_softmax_backward_relay(
     dx_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: m, y_sum, dy_log_sum over a block; then a block further back, read again from L2."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -751,11 +798,16 @@ def log_softmax_backward_part(
     dy_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): m, y_sum, dy_log_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -797,12 +849,18 @@ def log_softmax_backward_finish(
     dx_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -907,7 +965,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     itemsize = dx.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
@@ -955,6 +1013,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
             dx.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -988,6 +1047,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
             dy_d=dy.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -1012,6 +1072,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
             dx_d=dx.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1030,6 +1091,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
             dx.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1048,6 +1110,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
             dx.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )

@@ -91,10 +91,14 @@ def logsumexp_rows(
     x_d,
     y_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -115,10 +119,14 @@ def logsumexp_loop(
     x_d,
     y_row,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -144,11 +152,15 @@ def logsumexp_part(
     x_row,
     x_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -165,9 +177,19 @@ def logsumexp_part(
 
 @triton.jit
 def logsumexp_finish(
-    m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, y_row, MERGE: tl.constexpr, PARTS: tl.constexpr
+    m_part_ptr,
+    y_sum_part_ptr,
+    y_ptr,
+    rows,
+    D,
+    y_row,
+    WIDE: tl.constexpr,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     """What the parts of MERGE rows left, merged."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     m_parts = tl.load(
@@ -246,7 +268,7 @@ def launch_logsumexp(x, y) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_logsumexp(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
@@ -270,6 +292,7 @@ def launch_logsumexp(x, y) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -284,6 +307,7 @@ def launch_logsumexp(x, y) -> None:
             batch,
             D,
             y.stride(0),
+            WIDE=math.gcd(16, D),
             enable_fp_fusion=True,
             PARTS=config["PARTS"],
             MERGE=config["MERGE"],
@@ -299,6 +323,7 @@ def launch_logsumexp(x, y) -> None:
             x.stride(1),
             y.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -312,6 +337,7 @@ def launch_logsumexp(x, y) -> None:
             x.stride(1),
             y.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -397,10 +423,15 @@ def logsumexp_backward_rows(
     dx_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -428,10 +459,15 @@ def logsumexp_backward_loop(
     dx_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -476,12 +512,17 @@ def logsumexp_backward_relay(
     dx_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: m, y_sum over a block; then a block further back, read again from L2."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -547,11 +588,15 @@ def logsumexp_backward_part(
     x_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -583,12 +628,17 @@ def logsumexp_backward_finish(
     dx_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -689,7 +739,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     itemsize = dx.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
@@ -730,6 +780,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
             dx.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -754,6 +805,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -776,6 +828,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
             dx_d=dx.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -793,6 +846,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
             dx.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -810,6 +864,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
             dx.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )

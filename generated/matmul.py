@@ -63,6 +63,48 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
 
 
+@triton.jit
+def _pack(
+    x_ptr,
+    packed_ptr,
+    rows,
+    cols,
+    width,
+    x_batch,
+    x_row,
+    x_col,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
+    width = width // STEP * STEP
+    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
+    tile = tl.program_id(0)
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    where = x_ptr + batch * x_batch + row * x_row + col * x_col
+    x = tl.load(where, mask=(row < rows) & (col < cols))
+    # What is behind the columns is stored as well: stores are 16 bytes wide then.
+    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
+
+
+def _packed(x: torch.Tensor) -> torch.Tensor:
+    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
+    *outer, rows, cols = x.shape
+    STEP = 16 // x.element_size()
+    width = triton.cdiv(cols, STEP) * STEP
+    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
+    flat = x.reshape(-1, rows, cols)
+    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
+    ROWS = 4096 // BLOCK
+    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
+    sizes = rows, cols, width, *flat.stride()
+    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
+    return packed[..., :cols]
+
+
 def _tiles(
     x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
 ) -> tuple[TensorDescriptor, bool]:
@@ -71,14 +113,10 @@ def _tiles(
     `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
     """
     if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
-        x = x.mT.contiguous().mT
+        x = _packed(x.mT).mT
     turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
     x = x.mT if turned else x
-    if not _is_aligned(x):
-        step = 16 // x.element_size()
-        width = triton.cdiv(x.shape[-1], step) * step
-        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
-        x = copy[..., : x.shape[-1]].copy_(x)
+    x = x if _is_aligned(x) else _packed(x)
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 

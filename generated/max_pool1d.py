@@ -103,11 +103,19 @@ def max_pool1d_x_in_lines_strided(
     x_in_lines_outer_at,
     x_in_lines_middle_at,
     x_in_lines_inner_at,
+    WIDE_X: tl.constexpr,
+    WIDE_X_IN_LINES: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_outer_at = x_outer_at // WIDE_X * WIDE_X
+    x_middle_at = x_middle_at // WIDE_X * WIDE_X
+    x_in_lines_outer_at = x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    x_in_lines_middle_at = x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -318,10 +326,17 @@ def max_pool1d_box(
     stride: tl.constexpr,
     dil: tl.constexpr,
     pad: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    P = P // WIDE * WIDE
+    x_0 = x_0 // WIDE * WIDE
+    x_1 = x_1 // WIDE * WIDE
+    y_0 = y_0 // WIDE * WIDE
+    y_1 = y_1 // WIDE * WIDE
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -346,14 +361,16 @@ def choose_max_pool1d_x_in_lines(
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -381,6 +398,8 @@ def launch_max_pool1d_x_in_lines(x, x_in_lines) -> None:
         x_in_lines.stride(0),
         x_in_lines.stride(1),
         x_in_lines.stride(2),
+        WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+        WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
         enable_fp_fusion=True,
         **config,
     )
@@ -592,6 +611,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
             stride=stride,
             dil=dil,
             pad=pad,
+            WIDE=math.gcd(16, P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -732,11 +752,19 @@ def max_pool1d_backward_y_at_x_in_lines_strided(
     x_in_lines_outer_at,
     x_in_lines_middle_at,
     x_in_lines_inner_at,
+    WIDE_X: tl.constexpr,
+    WIDE_X_IN_LINES: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_outer_at = x_outer_at // WIDE_X * WIDE_X
+    x_middle_at = x_middle_at // WIDE_X * WIDE_X
+    x_in_lines_outer_at = x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    x_in_lines_middle_at = x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -950,10 +978,17 @@ def max_pool1d_backward_y_at_box(
     stride: tl.constexpr,
     dil: tl.constexpr,
     pad: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    P = P // WIDE * WIDE
+    x_0 = x_0 // WIDE * WIDE
+    x_1 = x_1 // WIDE * WIDE
+    y_at_0 = y_at_0 // WIDE * WIDE
+    y_at_1 = y_at_1 // WIDE * WIDE
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -997,10 +1032,19 @@ def max_pool1d_backward_dx_box(
     pad: tl.constexpr,
     dil: tl.constexpr,
     stride: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    L = L // WIDE * WIDE
+    dy_0 = dy_0 // WIDE * WIDE
+    dy_1 = dy_1 // WIDE * WIDE
+    y_at_0 = y_at_0 // WIDE * WIDE
+    y_at_1 = y_at_1 // WIDE * WIDE
+    dx_0 = dx_0 // WIDE * WIDE
+    dx_1 = dx_1 // WIDE * WIDE
     tiles = tl.cdiv(L, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     l = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1030,14 +1074,16 @@ def choose_max_pool1d_backward_y_at_x_in_lines(
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -1065,6 +1111,8 @@ def launch_max_pool1d_backward_y_at_x_in_lines(x, x_in_lines) -> None:
         x_in_lines.stride(0),
         x_in_lines.stride(1),
         x_in_lines.stride(2),
+        WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+        WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
         enable_fp_fusion=True,
         **config,
     )
@@ -1278,6 +1326,7 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
             stride=stride,
             dil=dil,
             pad=pad,
+            WIDE=math.gcd(16, P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1322,6 +1371,16 @@ def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> Non
         pad=pad,
         dil=dil,
         stride=stride,
+        WIDE=math.gcd(
+            16,
+            L,
+            dy.stride(0),
+            dy.stride(1),
+            y_at.stride(0),
+            y_at.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+        ),
         enable_fp_fusion=True,
         **config,
     )

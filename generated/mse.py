@@ -76,10 +76,13 @@ def mse_rows(
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
@@ -99,10 +102,13 @@ def mse_loop(
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
@@ -127,11 +133,14 @@ def mse_part(
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -151,8 +160,12 @@ def mse_part(
 
 
 @triton.jit
-def mse_finish(loss_sum_part_ptr, loss_ptr, cols, MERGE: tl.constexpr, PARTS: tl.constexpr):
+def mse_finish(
+    loss_sum_part_ptr, loss_ptr, cols, WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
     """What the parts of MERGE rows left, merged."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     loss_sum_parts = tl.load(
@@ -226,7 +239,7 @@ def launch_mse(x, t, loss) -> None:
     rows = 1
     cols = batch
     across = False
-    aligned = cols % 16 == 0
+    aligned = cols * t.element_size() % 8 == 0
     sms = _multiprocessors(t.device)
     variant, config = choose_mse(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
@@ -244,6 +257,7 @@ def launch_mse(x, t, loss) -> None:
             x_col=x.stride(0),
             t_col=t.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -255,6 +269,7 @@ def launch_mse(x, t, loss) -> None:
             loss_sum_part,
             loss,
             batch,
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             PARTS=config["PARTS"],
             MERGE=config["MERGE"],
@@ -269,6 +284,7 @@ def launch_mse(x, t, loss) -> None:
             x.stride(0),
             t.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -281,6 +297,7 @@ def launch_mse(x, t, loss) -> None:
             x.stride(0),
             t.stride(0),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch),
             enable_fp_fusion=True,
             **config,
         )
@@ -463,11 +480,25 @@ def mse_backward_strided(
     dt_inner_at,
     DLOSS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE_X: tl.constexpr,
+    WIDE_T_: tl.constexpr,
+    WIDE_DX: tl.constexpr,
+    WIDE_DT: tl.constexpr,
     OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of OUTER x ROWS x BLOCK elements a program."""
+    # Multiples of WIDE_X, WIDE_T_, WIDE_DX, WIDE_DT: accesses are as wide. Triton itself sees only whether 16 divides them.
+    x_outer_at = x_outer_at // WIDE_X * WIDE_X
+    x_middle_at = x_middle_at // WIDE_X * WIDE_X
+    t__outer_at = t__outer_at // WIDE_T_ * WIDE_T_
+    t__middle_at = t__middle_at // WIDE_T_ * WIDE_T_
+    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
+    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
+    dt_outer_at = dt_outer_at // WIDE_DT * WIDE_DT
+    dt_middle_at = dt_middle_at // WIDE_DT * WIDE_DT
+    inner = inner // WIDE_DT * WIDE_DT
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
     outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
@@ -506,14 +537,16 @@ def choose_mse_backward(
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
-        num_warps=8,
+        OUTER=triton.next_power_of_2(
+            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
+        ),
+        num_warps=8 if turned else 2,
     )
 
 
@@ -579,6 +612,10 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
             dt.stride(2),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
             COMPUTE=COMPUTE,
+            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+            WIDE_T_=math.gcd(16, t_.stride(0), t_.stride(1)),
+            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1)),
+            WIDE_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner),
             enable_fp_fusion=True,
             **config,
         )

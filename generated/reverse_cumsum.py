@@ -61,12 +61,17 @@ def reverse_cumsum_scan(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
     RUN: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
     i = tl.arange(0, BLOCK)[None, :]
@@ -92,12 +97,16 @@ def reverse_cumsum_part(
     x_row,
     x_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of y_sum."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -122,6 +131,7 @@ def reverse_cumsum_finish(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -129,6 +139,10 @@ def reverse_cumsum_finish(
     RUN: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = (part + 1) * CHUNK - BLOCK
@@ -211,7 +225,7 @@ def launch_reverse_cumsum(x, y) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     itemsize = y.element_size()
     sms = _multiprocessors(x.device)
     variant, config = choose_reverse_cumsum(rows, cols, across, aligned, itemsize, sms)
@@ -230,6 +244,7 @@ def launch_reverse_cumsum(x, y) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             ROWS=config["ROWS"],
             BLOCK=config["BLOCK"],
@@ -249,6 +264,7 @@ def launch_reverse_cumsum(x, y) -> None:
             y_row=y.stride(0),
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -263,6 +279,7 @@ def launch_reverse_cumsum(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -340,11 +357,16 @@ def reverse_cumsum_backward_scan(
     dx_row,
     dx_k,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
@@ -366,12 +388,16 @@ def reverse_cumsum_backward_part(
     dy_row,
     dy_k,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of dx_sum."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -396,12 +422,17 @@ def reverse_cumsum_backward_finish(
     dx_row,
     dx_k,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -477,7 +508,7 @@ def launch_reverse_cumsum_backward(dy, dx) -> None:
     rows = batch
     cols = D
     across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
     itemsize = dx.element_size()
     sms = _multiprocessors(dy.device)
     variant, config = choose_reverse_cumsum_backward(rows, cols, across, aligned, itemsize, sms)
@@ -496,6 +527,7 @@ def launch_reverse_cumsum_backward(dy, dx) -> None:
             dy_row=dy.stride(0),
             dy_k=dy.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -510,6 +542,7 @@ def launch_reverse_cumsum_backward(dy, dx) -> None:
             dx_row=dx.stride(0),
             dx_k=dx.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -524,6 +557,7 @@ def launch_reverse_cumsum_backward(dy, dx) -> None:
             dx.stride(0),
             dx.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )

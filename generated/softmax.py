@@ -93,10 +93,15 @@ def softmax_rows(
     y_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -119,10 +124,15 @@ def softmax_loop(
     y_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -163,12 +173,17 @@ def softmax_relay(
     y_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: m, y_sum over a block; then a block further back, read again from L2."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -232,11 +247,15 @@ def softmax_part(
     x_d,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -266,12 +285,17 @@ def softmax_finish(
     y_d,
     HALF: tl.constexpr,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -375,7 +399,7 @@ def launch_softmax(x, y) -> None:
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
-    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
+    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     itemsize = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
@@ -414,6 +438,7 @@ def launch_softmax(x, y) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -438,6 +463,7 @@ def launch_softmax(x, y) -> None:
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -458,6 +484,7 @@ def launch_softmax(x, y) -> None:
             y_d=y.stride(1),
             HALF=x.element_size() == 2,
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -473,6 +500,7 @@ def launch_softmax(x, y) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -488,6 +516,7 @@ def launch_softmax(x, y) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -573,10 +602,16 @@ def softmax_backward_rows(
     dx_row,
     dx_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (d < D)
@@ -601,10 +636,16 @@ def softmax_backward_loop(
     dx_row,
     dx_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
@@ -647,12 +688,18 @@ def softmax_backward_relay(
     dx_row,
     dx_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     LANES: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: dy_sum over a block; then a block further back, read again from L2."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -715,11 +762,16 @@ def softmax_backward_part(
     y_row,
     y_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): dy_sum over one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -751,12 +803,18 @@ def softmax_backward_finish(
     dx_row,
     dx_d,
     COMPUTE: tl.constexpr,
+    WIDE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
+    D = D // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -850,7 +908,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
     rows = batch
     cols = D
     across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
+    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_softmax_backward(rows, cols, across, aligned, hip, sms)
@@ -884,6 +942,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
             dx.stride(0),
             dx.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -904,6 +963,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
             y_row=y.stride(0),
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0)),
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -925,6 +985,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
             dx_row=dx.stride(0),
             dx_d=dx.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -942,6 +1003,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
             dx.stride(0),
             dx.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )
@@ -959,6 +1021,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
             dx.stride(0),
             dx.stride(1),
             COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True,
             **config,
         )

@@ -33,9 +33,10 @@ def switches():
 
 
 def launched(module, name="f", args=LARGE):
-    """The kernels of a call, and what they are told of products of f32."""
+    """The kernels of a call but for copies, and what they are told of products of f32."""
     found = trace(module, name, args).launches
-    return {run.kernel.fn.__name__: run.config.get("PRECISION") for run in found}
+    kernels = {run.kernel.fn.__name__: run.config.get("PRECISION") for run in found}
+    return {kernel: word for kernel, word in kernels.items() if kernel != "_pack"}
 
 
 def module_of(spec: str, standalone: bool = False):

@@ -228,15 +228,19 @@ def across_text(step: Step, views: dict[str, View]) -> str:
 
 
 def aligned_text(context: Context, step: Step, views: dict[str, View]) -> str:
-    """Whether rows begin and end where Triton knows that accesses may be wide: at multiples of 16 elements."""
+    """Whether rows begin and end where accesses may have 8 bytes at least: their kernels say what divides both."""
     cols = dict(step.facts)["cols"]
-    asked = [f"{fact_names(context, step)['cols']} % 16 == 0"]
+    asked = fact_names(context, step)["cols"]
     if bare(cols) and "cols" not in {n for n, _ in used_facts(step)}:
-        asked = [f"{launch_text(cols)} % 16 == 0"]  # no rule speaks of it, and so it has no name
-    if not step.orders and (found := _tiled(step, views)) is not None:
-        t, row, _ = found
-        asked.append(f"{t}.stride({row}) % 16 == 0")
-    return " and ".join(asked)
+        asked = launch_text(cols)  # no rule speaks of it, and so it has no name
+    if step.orders:
+        tensor = step.orders[0].tensor
+    elif (found := _tiled(step, views)) is not None:
+        tensor, row, _ = found
+        asked = f"math.gcd({asked}, {tensor}.stride({row}))"
+    else:
+        tensor = touched(step)[0]
+    return f"{asked} * {tensor}.element_size() % 8 == 0"
 
 
 def _tiled(step: Step, views: dict[str, View]) -> tuple[str, int, int] | None:

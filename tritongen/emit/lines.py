@@ -12,7 +12,6 @@ from __future__ import annotations
 from tritongen.emit import paired
 from tritongen.emit.body import Body, Context
 from tritongen.emit.masked import choose_fill
-from tritongen.emit.text import launch_text
 from tritongen.emit.tiles import (
     fold_tile,
     forget_tile,
@@ -34,21 +33,11 @@ HELPERS = {
 
 
 class LinesBody(Body):
-    """What stands from run to run says what it is a multiple of: lanes then load several elements at once."""
+    """Runs of one length, `length`."""
 
     def __init__(self, context: Context, kernel: KernelPlan):
         super().__init__(context, kernel)
-        self.wide = self.names.free("WIDE")
-        self.length = ""  # of a line
-        self.multiples: dict[str, str] = {}  # parameter -> what the launch passes
-
-    def stride(self, tensor: str, run: str, dim: int) -> str:
-        name, col = super().stride(tensor, run, dim), self.kernel.axes[1]
-        runs = next((v.runs for v in self.kernel.views if v.tensor == tensor), ())
-        seen = {digit for own in runs for digit in own}
-        if {d.index for d in col.digits} <= seen and col.digits[-1].index not in runs[dim]:
-            self.say_multiple(name, f"{tensor}.stride({dim})")
-        return name
+        self.length = ""
 
     def _joined(self, run: tuple[str, ...]) -> str:
         """A place along a line and the number of that line, as one."""
@@ -57,15 +46,6 @@ class LinesBody(Body):
             return super()._joined(run)
         line, place = self.run_text(run[: -len(along)]), self.axis_var[self.kernel.axes[1].name]
         return f"{line} * {self.length} + {place}"
-
-    def say_multiple(self, name: str, passed: str, short: bool = False) -> None:
-        said = name in self.multiples or name in self.args.constants  # of these the compiler knows
-        if not said and name.isidentifier():
-            self.multiples[name] = passed
-            hint = f"tl.multiple_of(tl.cast({name}, tl.int64), {self.wide})"
-            if short:  # a hint on an argument as it is gets lost
-                hint = f"{name} // {self.wide} * {self.wide}  # says what it is a multiple of"
-            self.prologue.append(f"{name} = {hint}")
 
 
 def lines(body: LinesBody) -> KernelView:
@@ -98,7 +78,6 @@ def open_lines(body: LinesBody) -> dict[str, str]:
     body.axis_mask |= {row.name: "", col.outer.name: var["lines_mask"]}  # as many programs as rows
     body.together = {frozenset({col.outer.name, col.name}): var["inside"]}
     body.length = var["cols"]
-    body.say_multiple(body.length, launch_text(col.run.extent), short=bool(body.narrow))
     return var
 
 
@@ -112,11 +91,10 @@ def covered(body: LinesBody) -> tuple[str, ...]:
 def close_lines(
     body: LinesBody, var: dict[str, str], doc: str, own: tuple[str, ...], loops: tuple[Loop, ...]
 ) -> KernelView:
-    body.args.constants[body.wide] = f"math.gcd({', '.join(['16', *body.multiples.values()])})"
     spoken = [
         line for walk in loops for part in (walk.before, walk.body, walk.after) for line in part
     ]
-    keep_spoken_sizes(body, (*own, *spoken, var["lines_mask"]))
+    keep_spoken_sizes(body, (*own, *spoken, var["lines_mask"], var["col_mask"]))
     return view(body, var, ("LINES", "BLOCK"), doc, lines=own, loops=loops)
 
 

@@ -7,7 +7,7 @@ index, and a place is loaded once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from tritongen.emit.parameters import Context, Parameters
@@ -68,6 +68,10 @@ class Places(Parameters):
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
         self.evict: dict[str, str] = {}  # tensor -> "first" or "last", as its loads tell the cache
+        self.along = ""  # the index of the dim that is innermost where operands are contiguous
+        # Sizes and strides that accesses are as wide as they allow, of one tensor or, under "", of all.
+        self.multiples: dict[str, dict[str, str]] = {}
+        self.mixed = False  # whether operands lie differently, so that each has its own
         binders = [b for n in kernel.nests for b in (*n.box, *binders_of(n))]
         self.ranges: dict[str, tuple[Poly, Poly]] = {b.index: (b.lo, b.hi) for b in binders}
         self.may_be_negative: set[str] = set()
@@ -281,6 +285,7 @@ class Places(Parameters):
                     if self.narrow & set(run):
                         at = f"tl.cast({at}, tl.int64)"
                     stride = self.stride(tensor, _run_name(run, self), k)
+                    self.say_beside(stride, tensor, k, run, view.runs)
                     terms.append((frozenset(run), f"{at} * {stride}"))
             return self.joined(tensor, terms), [], []
         shown = []
@@ -289,7 +294,28 @@ class Places(Parameters):
             shown.append(at)
             if at != "0":
                 terms.append((indices(coordinate), self.times_stride(tensor, k, at, coordinate)))
+                stride = self.stride(tensor, str(k), k)
+                own, every = indices(coordinate), [indices(c) for c in coords]
+                self.say_beside(stride, tensor, k, own, every)
         return self.joined(tensor, terms), shown, list(range(len(coords)))
+
+    def say_beside(
+        self,
+        stride: str,
+        tensor: str,
+        dim: int,
+        own: Container[str],
+        every: Iterable[Container[str]],
+    ) -> None:
+        """The stride of a dim beside the innermost one: how wide accesses are that one may be."""
+        if self.along not in own and any(self.along in indices_ for indices_ in every):
+            self.say_multiple(stride, f"{tensor}.stride({dim})", tensor if self.mixed else "")
+
+    def say_multiple(self, name: str, passed: str, tensor: str = "") -> None:
+        """A size or stride of which the kernel says what power of two divides it."""
+        said = {n for group in self.multiples.values() for n in group}
+        if name.isidentifier() and name not in said | self.args.constants.keys():
+            self.multiples.setdefault(tensor, {})[name] = passed
 
     def joined(self, tensor: str, terms: list[tuple[frozenset[str], str]]) -> str:
         """A pointer and what is added to it: (indices, text) each."""

@@ -14,9 +14,10 @@ from dataclasses import replace
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import fold_resident
 from tritongen.emit.masked import choose_fill
-from tritongen.emit.text import mentions
+from tritongen.emit.text import launch_text, mentions
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import indices
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
 from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Axis
@@ -75,7 +76,22 @@ def open_tile(body: Body) -> dict[str, str]:
     var |= {"first": "0", "until": blocks}  # what a loop over the columns counts
     var |= {"tile": "tl.program_id(0)", "height": "ROWS", "count": "PARTS"}
     body.together = {frozenset({row.name, col.name}): var["inside"]}
+    body.along = innermost(body)
+    for axis, name in ((row, "rows"), (col, "cols")):
+        if axis.digits and axis.run.digits[-1].index == body.along:
+            body.say_multiple(var[name], launch_text(axis.run.extent))
     return var
+
+
+def innermost(body: Body) -> str:
+    """The index that memory runs along where the widest tensor is contiguous; "" where a dim has none."""
+    widest = max(body.kernel.views, key=lambda v: sum(map(len, v.runs)), default=None)
+    if widest is None:
+        stored = body.kernel.nests[-1].coords
+        runs = [tuple(indices(c)) for c in stored]
+    else:
+        runs = [] if widest.order else list(widest.runs)
+    return runs[-1][-1] if runs and runs[-1] else ""
 
 
 def open_outer(body: Body, role: str, outer: Axis) -> dict[str, str]:
@@ -94,7 +110,7 @@ def view(
     body: Body, var: dict[str, str], blocks: tuple[str, ...], doc: str, **fields
 ) -> KernelView:
     """The frozen view: parameters in the order pointers, scalars, sizes, strides, constexprs."""
-    args = body.args
+    args, said = body.args, said_multiples(body)
     plain = {**args.pointers, **args.scalars, **args.sizes, **args.strides}
     parameters = (*plain, *(f"{name}: tl.constexpr" for name in (*args.constants, *blocks)))
     arguments = (*plain.values(), *(f"{name}={value}" for name, value in args.constants.items()))
@@ -109,8 +125,21 @@ def view(
         helpers=tuple(body.helpers),
         libdevice=body.libdevice,
         blocks=blocks,
+        multiples=said,
         **fields,
     )
+
+
+def said_multiples(body: Body) -> dict[str, tuple[str, ...]]:
+    """A constexpr and the sizes and strides that it divides, for each group of them."""
+    args, found = body.args, {}
+    for tensor, group in body.multiples.items():
+        said = {n: p for n, p in group.items() if n in args.sizes or n in args.strides}
+        if said:
+            wide = body.names.free(f"WIDE_{tensor.upper()}" if tensor else "WIDE")
+            args.constants[wide] = f"math.gcd({', '.join(['16', *said.values()])})"
+            found[wide] = tuple(said)
+    return found
 
 
 class FlatBody(Body):
@@ -163,9 +192,12 @@ def strided(body: Body) -> KernelView:
         var[digit.index] = body.axis_var[axis.name] = axis_name(body, axis)
         var[axis.name] = body.extent(axis.extent, axis.name)
         body.axis_mask[axis.name] = f"{var[digit.index]} < {var[axis.name]}"
+    inner = body.kernel.axes[-1]
+    body.along, body.mixed = inner.digits[0].index, True
     var |= {name: body.names.free(name) for name in ("inside", "tile", "tiles", "spans")}
     body.together = {frozenset(axis.name for axis in body.kernel.axes): var["inside"]}
     straight_lines(body)
+    body.say_multiple(var[inner.name], launch_text(inner.extent), body.kernel.stores[-1])
     doc = "A tile of OUTER x ROWS x BLOCK elements a program."
     return view(body, var, ("OUTER", "ROWS", "BLOCK"), doc, lines=tuple(body.lines))
 

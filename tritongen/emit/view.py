@@ -22,6 +22,9 @@ class KernelView:
     parameters: tuple[str, ...]
     arguments: tuple[str, ...]  # what the launch passes for them, `NAME=value` for constexprs
     var: dict[str, str]  # the skeleton's own variables, by role
+    multiples: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # a constexpr: what it divides
     prologue: tuple[str, ...] = ()
     turn: tuple[str, ...] = ()  # what begins each turn of a program that takes several tiles
     lines: tuple[str, ...] = ()

@@ -67,7 +67,7 @@ def product_us(
     multiplies and loads; programs beside each other on a multiprocessor share the last two.
     """
     start, tile, wait, flops, edge, load, store, odd = reached(kind, itemsize)
-    memory, l2, copy, turn, split, join = 3.52, 15.6, 2.32, 0.855, 2.24, 2.63  # TB/s
+    memory, l2, copy, turn, split, join = 3.52, 15.6, 3.3, 2.9, 2.24, 2.63  # TB/s
     launch, second = 4.73, 2.59  # us of a copy, and of the kernel that adds parts up
     narrow_load, narrow_wait = 5.02, 4.52  # times what it is where lanes load 16 bytes
     batches, M, N, K = sizes
