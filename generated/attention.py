@@ -21,6 +21,7 @@ from triton.language.extra import libdevice
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.copies import packed as _packed, reshaped as _reshaped
 from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
 from tritongen.runtime.products import product_us as _product_us
 
@@ -65,48 +66,6 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     strides = [16 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride())]
     block = [*[1] * (x.dim() - len(block)), *block]
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
-
-
-@triton.jit
-def _pack(
-    x_ptr,
-    packed_ptr,
-    rows,
-    cols,
-    width,
-    x_batch,
-    x_row,
-    x_col,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
-    width = width // STEP * STEP
-    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
-    tile = tl.program_id(0)
-    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    where = x_ptr + batch * x_batch + row * x_row + col * x_col
-    x = tl.load(where, mask=(row < rows) & (col < cols))
-    # What is behind the columns is stored as well: stores are 16 bytes wide then.
-    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
-
-
-def _packed(x: torch.Tensor) -> torch.Tensor:
-    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
-    *outer, rows, cols = x.shape
-    STEP = 16 // x.element_size()
-    width = triton.cdiv(cols, STEP) * STEP
-    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
-    flat = x.reshape(-1, rows, cols)
-    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
-    ROWS = 4096 // BLOCK
-    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
-    sizes = rows, cols, width, *flat.stride()
-    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
-    return packed[..., :cols]
 
 
 def _tiles(
@@ -1131,8 +1090,8 @@ def launch_attention_s(q, k, s, scale) -> None:
     """Computes s by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    k = k.reshape(B * H, L, E)
-    q = q.reshape(B * H, S, E)
+    k = _reshaped(k, B * H, L, E)
+    q = _reshaped(q, B * H, S, E)
     s = s.view(B * H, S, L)
     PRECISION = "ieee"
     batches = B * H
@@ -1410,7 +1369,7 @@ def launch_attention_m(q, k, s, m, o_sum2) -> None:
     H = q.shape[1]
     S = q.shape[2]
     L = k.shape[2]
-    s = s.reshape(B * H * S, L)
+    s = _reshaped(s, B * H * S, L)
     m = m.view(B * H * S)
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
@@ -1592,10 +1551,10 @@ def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
     """Computes o by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    m = m.reshape(B * H, S)
-    s = s.reshape(B * H, S, L)
-    v = v.reshape(B * H, L, E)
-    o_sum2 = o_sum2.reshape(B * H, S)
+    m = _reshaped(m, B * H, S)
+    s = _reshaped(s, B * H, S, L)
+    v = _reshaped(v, B * H, L, E)
+    o_sum2 = _reshaped(o_sum2, B * H, S)
     o = o.view(B * H, S, E)
     PRECISION = "ieee"
     batches = B * H
@@ -3562,8 +3521,8 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
     """Computes s_sum by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    k = k.reshape(B * H, L, E)
-    q = q.reshape(B * H, S, E)
+    k = _reshaped(k, B * H, L, E)
+    q = _reshaped(q, B * H, S, E)
     s_sum = s_sum.view(B * H, S, L)
     PRECISION = "ieee"
     batches = B * H
@@ -3831,7 +3790,7 @@ def launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale) -> None:
     H = q.shape[1]
     S = q.shape[2]
     L = k.shape[2]
-    s_sum = s_sum.reshape(B * H * S, L)
+    s_sum = _reshaped(s_sum, B * H * S, L)
     m = m.view(B * H * S)
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
@@ -3965,8 +3924,8 @@ def choose_attention_backward_do_sum(
 def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     """Computes do_sum by the variant that fits, unchecked."""
     B, H, S, E = q.shape
-    do = do.reshape(B * H * S, E)
-    o = o.reshape(B * H * S, E)
+    do = _reshaped(do, B * H * S, E)
+    o = _reshaped(o, B * H * S, E)
     do_sum = do_sum.view(B * H * S)
     rows = B * H * S
     cols = E
@@ -4142,9 +4101,9 @@ def launch_attention_backward_dp_sum(q, k, v, do, o_sum2, dp_sum) -> None:
     """Computes dp_sum by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    do = do.reshape(B * H, S, E)
-    o_sum2 = o_sum2.reshape(B * H, S)
-    v = v.reshape(B * H, L, E)
+    do = _reshaped(do, B * H, S, E)
+    o_sum2 = _reshaped(o_sum2, B * H, S)
+    v = _reshaped(v, B * H, L, E)
     dp_sum = dp_sum.view(B * H, S, L)
     PRECISION = _f32_precision("matmul")
     batches = B * H
@@ -4334,12 +4293,12 @@ def launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, sca
     """Computes dq by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    do_sum = do_sum.reshape(B * H, S)
-    dp_sum = dp_sum.reshape(B * H, S, L)
-    k = k.reshape(B * H, L, E)
-    m = m.reshape(B * H, S)
-    o_sum2 = o_sum2.reshape(B * H, S)
-    s_sum = s_sum.reshape(B * H, S, L)
+    do_sum = _reshaped(do_sum, B * H, S)
+    dp_sum = _reshaped(dp_sum, B * H, S, L)
+    k = _reshaped(k, B * H, L, E)
+    m = _reshaped(m, B * H, S)
+    o_sum2 = _reshaped(o_sum2, B * H, S)
+    s_sum = _reshaped(s_sum, B * H, S, L)
     dq = dq.view(B * H, S, E)
     PRECISION = _f32_precision("matmul")
     batches = B * H
@@ -4553,12 +4512,12 @@ def launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, sca
     """Computes dk by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    do_sum = do_sum.reshape(B * H, S)
-    dp_sum = dp_sum.reshape(B * H, S, L)
-    m = m.reshape(B * H, S)
-    o_sum2 = o_sum2.reshape(B * H, S)
-    q = q.reshape(B * H, S, E)
-    s_sum = s_sum.reshape(B * H, S, L)
+    do_sum = _reshaped(do_sum, B * H, S)
+    dp_sum = _reshaped(dp_sum, B * H, S, L)
+    m = _reshaped(m, B * H, S)
+    o_sum2 = _reshaped(o_sum2, B * H, S)
+    q = _reshaped(q, B * H, S, E)
+    s_sum = _reshaped(s_sum, B * H, S, L)
     dk = dk.view(B * H, L, E)
     PRECISION = _f32_precision("matmul")
     batches = B * H
@@ -4772,10 +4731,10 @@ def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
     """Computes dv by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    do = do.reshape(B * H, S, E)
-    m = m.reshape(B * H, S)
-    o_sum2 = o_sum2.reshape(B * H, S)
-    s_sum = s_sum.reshape(B * H, S, L)
+    do = _reshaped(do, B * H, S, E)
+    m = _reshaped(m, B * H, S)
+    o_sum2 = _reshaped(o_sum2, B * H, S)
+    s_sum = _reshaped(s_sum, B * H, S, L)
     dv = dv.view(B * H, L, E)
     PRECISION = _f32_precision("matmul")
     batches = B * H
@@ -4932,11 +4891,11 @@ def launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dsc
     H = q.shape[1]
     S = q.shape[2]
     L = k.shape[2]
-    do_sum = do_sum.reshape(B * H * S)
-    dp_sum = dp_sum.reshape(B * H * L * S)
-    o_sum2 = o_sum2.reshape(B * H * S)
-    s_sum = s_sum.reshape(B * H * L * S)
-    m = m.reshape(B * H * S)
+    do_sum = _reshaped(do_sum, B * H * S)
+    dp_sum = _reshaped(dp_sum, B * H * L * S)
+    o_sum2 = _reshaped(o_sum2, B * H * S)
+    s_sum = _reshaped(s_sum, B * H * L * S)
+    m = _reshaped(m, B * H * S)
     rows = 1
     cols = B * H * L * S
     col_run = L

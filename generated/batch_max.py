@@ -16,6 +16,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -312,7 +313,7 @@ def launch_batch_max_float(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(y.shape)
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     y = y.view(batch)
     rows = batch
     cols = D
@@ -443,7 +444,7 @@ def launch_batch_max_int(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(y.shape)
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     y = y.view(batch)
     rows = batch
     cols = D
@@ -833,7 +834,7 @@ def launch_batch_max_backward_y_at(x, dy, y_at, dx) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     rows = batch
     cols = D
     across = 0 < x.stride(0) < x.stride(1)
@@ -919,7 +920,7 @@ def launch_batch_max_backward_dx(x, dy, y_at, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    dy = dy.reshape(batch)
+    dy = _reshaped(dy, batch)
     dx = dx.view(batch, D)
     rows = batch
     cols = D

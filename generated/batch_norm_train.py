@@ -18,6 +18,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -604,7 +605,7 @@ def choose_batch_norm_train(
 def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
+    x = _reshaped(x, N, C, H * W)
     y = y.view(N, C, H * W)
     rows = C
     cols = H * N * W
@@ -1731,8 +1732,8 @@ def launch_batch_norm_train_backward_var_sum(
 ) -> None:
     """Computes var_sum, dy_rsqrt_sum, dx, dgain, dbias by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
-    dy = dy.reshape(N, C, H * W)
+    x = _reshaped(x, N, C, H * W)
+    dy = _reshaped(dy, N, C, H * W)
     dx = dx.view(N, C, H * W)
     rows = C
     cols = H * N * W

@@ -23,6 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.copies import packed as _packed, reshaped as _reshaped
 from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
 from tritongen.runtime.products import convolution_us as _convolution_us
 
@@ -113,48 +114,6 @@ def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
             found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
     fewest, _ = min(found)
     return [sides for count, sides in found if count <= most * fewest][0]
-
-
-@triton.jit
-def _pack(
-    x_ptr,
-    packed_ptr,
-    rows,
-    cols,
-    width,
-    x_batch,
-    x_row,
-    x_col,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
-    width = width // STEP * STEP
-    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
-    tile = tl.program_id(0)
-    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    where = x_ptr + batch * x_batch + row * x_row + col * x_col
-    x = tl.load(where, mask=(row < rows) & (col < cols))
-    # What is behind the columns is stored as well: stores are 16 bytes wide then.
-    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
-
-
-def _packed(x: torch.Tensor) -> torch.Tensor:
-    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
-    *outer, rows, cols = x.shape
-    STEP = 16 // x.element_size()
-    width = triton.cdiv(cols, STEP) * STEP
-    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
-    flat = x.reshape(-1, rows, cols)
-    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
-    ROWS = 4096 // BLOCK
-    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
-    sizes = rows, cols, width, *flat.stride()
-    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
-    return packed[..., :cols]
 
 
 def _tiles(
@@ -1030,7 +989,7 @@ def choose_conv1d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, groups, Cg, L = x.shape
-    x = x.reshape(N * groups, Cg, L)
+    x = _reshaped(x, N * groups, Cg, L)
     rows = L * N * groups
     cols = Cg
     _, config = choose_conv1d_x_packed(cols)
@@ -1571,8 +1530,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_padded[..., Cg:].zero_()
             launch_conv1d_w_packed(w, w_padded[..., :Cg])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        w = w.reshape(F, Cg)
-        x = x.permute(0, 2, 1).reshape(N * P, Cg)
+        w = _reshaped(w, F, Cg)
+        x = _reshaped(x.permute(0, 2, 1), N * P, Cg)
         y = y.permute(0, 2, 1).view(N * P, F)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -1609,8 +1568,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        w = w.reshape(F, Cg)
-        x = x.reshape(N, Cg, P)
+        w = _reshaped(w, F, Cg)
+        x = _reshaped(x, N, Cg, P)
         x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         conv1d_planes[
@@ -1798,8 +1757,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        b = b.reshape(groups, F // groups)
-        w_padded = w_padded.reshape(groups, F // groups, R, c_padded)
+        b = _reshaped(b, groups, F // groups)
+        w_padded = _reshaped(w_padded, groups, F // groups, R, c_padded)
         conv1d_taps[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -1848,8 +1807,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_packed = torch.empty((F, R, Cg), dtype=w.dtype, device=w.device)
             launch_conv1d_w_packed(w, w_packed)
             w = w_packed.permute(0, 2, 1)
-        w = w.reshape(groups, F // groups, Cg, R)
-        b = b.reshape(groups, F // groups)
+        w = _reshaped(w, groups, F // groups, Cg, R)
+        b = _reshaped(b, groups, F // groups)
         conv1d_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -1901,8 +1860,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_lanes = torch.empty((F, R, c_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., Cg:].zero_()
             launch_conv1d_w_packed(w, w_lanes[..., :Cg])
-        b = b.reshape(groups, F // groups)
-        w_lanes = w_lanes.reshape(groups, F // groups, R * c_lanes)
+        b = _reshaped(b, groups, F // groups)
+        w_lanes = _reshaped(w_lanes, groups, F // groups, R * c_lanes)
         conv1d_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -1942,8 +1901,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             **config,
         )
     else:
-        w = w.reshape(groups, F // groups, Cg, R)
-        b = b.reshape(groups, F // groups)
+        w = _reshaped(w, groups, F // groups, Cg, R)
+        b = _reshaped(b, groups, F // groups)
         conv1d_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -3482,7 +3441,7 @@ def choose_conv1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, groups, dy_2, P = dy.shape
-    dy = dy.reshape(N * groups, dy_2, P)
+    dy = _reshaped(dy, N * groups, dy_2, P)
     rows = N * P * groups
     cols = dy_2
     _, config = choose_conv1d_backward_dx_dy_packed(cols)
@@ -3527,7 +3486,7 @@ def choose_conv1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     groups, w_1, Cg, R = w.shape
-    w = w.reshape(groups, w_1, Cg * R)
+    w = _reshaped(w, groups, w_1, Cg * R)
     w_packed = w_packed.view(Cg * R, groups, w_1)
     rows = Cg * R * groups
     cols = w_1
@@ -3564,7 +3523,7 @@ def choose_conv1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, L = x.shape
-    x = x.reshape(N, C * L)
+    x = _reshaped(x, N, C * L)
     x_packed = x_packed.view(C * L, N)
     rows = C * L
     cols = N
@@ -3596,7 +3555,7 @@ def choose_conv1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P = dy.shape
-    dy = dy.reshape(N, F * P)
+    dy = _reshaped(dy, N, F * P)
     dy_packed = dy_packed.view(F * P, N)
     rows = F * P
     cols = N
@@ -4024,8 +3983,8 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
                 w.unflatten(0, (groups, F // groups)), w_padded[..., : F // groups]
             )
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        dy = dy.permute(0, 2, 1).reshape(L * N, F)
-        w = w.reshape(F, Cg)
+        dy = _reshaped(dy.permute(0, 2, 1), L * N, F)
+        w = _reshaped(w, F, Cg)
         dx = dx.permute(0, 2, 1).view(L * N, Cg)
         dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -4060,8 +4019,8 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        dy = dy.reshape(N, F, L)
-        w = w.reshape(F, Cg)
+        dy = _reshaped(dy, N, F, L)
+        w = _reshaped(w, F, Cg)
         dx = dx.view(N, Cg, L)
         dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -4211,7 +4170,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
                 w.unflatten(0, (groups, F // groups)), w_packed.unflatten(-1, (groups, F // groups))
             )
             w = w_packed.permute(2, 0, 1)
-        w = w.reshape(groups, F // groups, Cg, R)
+        w = _reshaped(w, groups, F // groups, Cg, R)
         conv1d_backward_dx_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
         ](
@@ -4299,7 +4258,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             **config,
         )
     else:
-        w = w.reshape(groups, F // groups, Cg, R)
+        w = _reshaped(w, groups, F // groups, Cg, R)
         conv1d_backward_dx_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
         ](
@@ -4734,7 +4693,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        dy_padded = dy_padded.reshape(groups, F // groups, P, n_padded)
+        dy_padded = _reshaped(dy_padded, groups, F // groups, P, n_padded)
         conv1d_backward_dw_taps[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -4778,7 +4737,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             dy_packed = torch.empty((F, P, N), dtype=dy.dtype, device=dy.device)
             launch_conv1d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(2, 0, 1)
-        dy = dy.reshape(N, groups, F // groups, P)
+        dy = _reshaped(dy, N, groups, F // groups, P)
         conv1d_backward_dw_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -4828,7 +4787,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             dy_lanes = torch.empty((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.reshape(groups, F // groups, P * n_lanes)
+        dy_lanes = _reshaped(dy_lanes, groups, F // groups, P * n_lanes)
         conv1d_backward_dw_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -4865,7 +4824,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             **config,
         )
     else:
-        dy = dy.reshape(N, groups, F // groups, P)
+        dy = _reshaped(dy, N, groups, F // groups, P)
         conv1d_backward_dw_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -4964,7 +4923,7 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
     N = x.shape[0]
     F = w.shape[0]
     P = dy.shape[2]
-    dy = dy.reshape(N, (F // groups) * groups, P)
+    dy = _reshaped(dy, N, (F // groups) * groups, P)
     db = db.view((F // groups) * groups)
     rows = (F // groups) * groups
     cols = N * P

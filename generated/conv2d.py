@@ -25,6 +25,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.copies import packed as _packed, reshaped as _reshaped
 from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
 from tritongen.runtime.products import convolution_us as _convolution_us
 
@@ -115,48 +116,6 @@ def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
             found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
     fewest, _ = min(found)
     return [sides for count, sides in found if count <= most * fewest][0]
-
-
-@triton.jit
-def _pack(
-    x_ptr,
-    packed_ptr,
-    rows,
-    cols,
-    width,
-    x_batch,
-    x_row,
-    x_col,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
-    width = width // STEP * STEP
-    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
-    tile = tl.program_id(0)
-    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    where = x_ptr + batch * x_batch + row * x_row + col * x_col
-    x = tl.load(where, mask=(row < rows) & (col < cols))
-    # What is behind the columns is stored as well: stores are 16 bytes wide then.
-    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
-
-
-def _packed(x: torch.Tensor) -> torch.Tensor:
-    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
-    *outer, rows, cols = x.shape
-    STEP = 16 // x.element_size()
-    width = triton.cdiv(cols, STEP) * STEP
-    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
-    flat = x.reshape(-1, rows, cols)
-    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
-    ROWS = 4096 // BLOCK
-    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
-    sizes = rows, cols, width, *flat.stride()
-    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
-    return packed[..., :cols]
 
 
 def _tiles(
@@ -1180,7 +1139,7 @@ def choose_conv2d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, groups, Cg, H, W = x.shape
-    x = x.reshape(N * groups, Cg, H * W)
+    x = _reshaped(x, N * groups, Cg, H * W)
     x_packed = x_packed.view(N, H * W, groups, Cg)
     rows = H * N * W * groups
     cols = Cg
@@ -1224,7 +1183,7 @@ def choose_conv2d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, Cg, R, S = w.shape
-    w = w.reshape(F, Cg, R * S)
+    w = _reshaped(w, F, Cg, R * S)
     w_packed = w_packed.view(F * R * S, Cg)
     rows = F * R * S
     cols = Cg
@@ -1730,8 +1689,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_padded[..., Cg:].zero_()
             launch_conv2d_w_packed(w, w_padded[..., :Cg])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        w = w.reshape(F, Cg)
-        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, Cg)
+        w = _reshaped(w, F, Cg)
+        x = _reshaped(x.permute(0, 2, 3, 1), N * P * Q, Cg)
         y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -1768,8 +1727,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        w = w.reshape(F, Cg)
-        x = x.reshape(N, Cg, P * Q)
+        w = _reshaped(w, F, Cg)
+        x = _reshaped(x, N, Cg, P * Q)
         y = y.view(N, F, P * Q)
         x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -1983,8 +1942,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        b = b.reshape(groups, F // groups)
-        w_padded = w_padded.reshape(groups, F // groups, R * S, c_padded)
+        b = _reshaped(b, groups, F // groups)
+        w_padded = _reshaped(w_padded, groups, F // groups, R * S, c_padded)
         conv2d_taps[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -2039,8 +1998,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_packed = torch.empty((F, R, S, Cg), dtype=w.dtype, device=w.device)
             launch_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
-        w = w.reshape(groups, F // groups, Cg, R * S)
-        b = b.reshape(groups, F // groups)
+        w = _reshaped(w, groups, F // groups, Cg, R * S)
+        b = _reshaped(b, groups, F // groups)
         conv2d_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -2098,8 +2057,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_lanes = torch.empty((F, R, S, c_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., Cg:].zero_()
             launch_conv2d_w_packed(w, w_lanes[..., :Cg])
-        b = b.reshape(groups, F // groups)
-        w_lanes = w_lanes.reshape(groups, F // groups, R * S * c_lanes)
+        b = _reshaped(b, groups, F // groups)
+        w_lanes = _reshaped(w_lanes, groups, F // groups, R * S * c_lanes)
         conv2d_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -2147,8 +2106,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             **config,
         )
     else:
-        w = w.reshape(groups, F // groups, Cg, R * S)
-        b = b.reshape(groups, F // groups)
+        w = _reshaped(w, groups, F // groups, Cg, R * S)
+        b = _reshaped(b, groups, F // groups)
         conv2d_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -3940,7 +3899,7 @@ def choose_conv2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, groups, dy_2, P, Q = dy.shape
-    dy = dy.reshape(N * groups, dy_2, P * Q)
+    dy = _reshaped(dy, N * groups, dy_2, P * Q)
     dy_packed = dy_packed.view(N, P * Q, groups, dy_2)
     rows = N * P * Q * groups
     cols = dy_2
@@ -3986,7 +3945,7 @@ def choose_conv2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     groups, w_1, Cg, R, S = w.shape
-    w = w.reshape(groups, w_1, Cg * R * S)
+    w = _reshaped(w, groups, w_1, Cg * R * S)
     w_packed = w_packed.view(Cg * R * S, groups, w_1)
     rows = Cg * R * S * groups
     cols = w_1
@@ -4028,7 +3987,7 @@ def choose_conv2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C * H * W)
+    x = _reshaped(x, N, C * H * W)
     x_packed = x_packed.view(C * H * W, N)
     rows = C * H * W
     cols = N
@@ -4060,7 +4019,7 @@ def choose_conv2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy = dy.reshape(N, F * P * Q)
+    dy = _reshaped(dy, N, F * P * Q)
     dy_packed = dy_packed.view(F * P * Q, N)
     rows = F * P * Q
     cols = N
@@ -4492,8 +4451,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
                 w.unflatten(0, (groups, F // groups)), w_padded[..., : F // groups]
             )
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        dy = dy.permute(0, 2, 3, 1).reshape(H * N * W, F)
-        w = w.reshape(F, Cg)
+        dy = _reshaped(dy.permute(0, 2, 3, 1), H * N * W, F)
+        w = _reshaped(w, F, Cg)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, Cg)
         dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -4528,8 +4487,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        dy = dy.reshape(N, F, H * W)
-        w = w.reshape(F, Cg)
+        dy = _reshaped(dy, N, F, H * W)
+        w = _reshaped(w, F, Cg)
         dx = dx.view(N, Cg, H * W)
         dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -4646,7 +4605,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        w_padded = w_padded.reshape(Cg, R * S, groups, f0_padded)
+        w_padded = _reshaped(w_padded, Cg, R * S, groups, f0_padded)
         conv2d_backward_dx_taps[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
         ](
@@ -4700,7 +4659,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
                 w.unflatten(0, (groups, F // groups)), w_packed.unflatten(-1, (groups, F // groups))
             )
             w = w_packed.permute(3, 0, 1, 2)
-        w = w.reshape(groups, F // groups, Cg, R * S)
+        w = _reshaped(w, groups, F // groups, Cg, R * S)
         conv2d_backward_dx_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
         ](
@@ -4758,7 +4717,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             launch_conv2d_backward_dx_w_packed(
                 w.unflatten(0, (groups, F // groups)), w_lanes[..., : F // groups]
             )
-        w_lanes = w_lanes.reshape(Cg, R * S, groups, f0_lanes)
+        w_lanes = _reshaped(w_lanes, Cg, R * S, groups, f0_lanes)
         conv2d_backward_dx_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
         ](
@@ -4803,7 +4762,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             **config,
         )
     else:
-        w = w.reshape(groups, F // groups, Cg, R * S)
+        w = _reshaped(w, groups, F // groups, Cg, R * S)
         conv2d_backward_dx_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
         ](
@@ -5274,7 +5233,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        dy_padded = dy_padded.reshape(groups, F // groups, P * Q, n_padded)
+        dy_padded = _reshaped(dy_padded, groups, F // groups, P * Q, n_padded)
         conv2d_backward_dw_taps[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -5324,7 +5283,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             dy_packed = torch.empty((F, P, Q, N), dtype=dy.dtype, device=dy.device)
             launch_conv2d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(3, 0, 1, 2)
-        dy = dy.reshape(N, groups, F // groups, P * Q)
+        dy = _reshaped(dy, N, groups, F // groups, P * Q)
         conv2d_backward_dw_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -5380,7 +5339,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             dy_lanes = torch.empty((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.reshape(groups, F // groups, P * Q * n_lanes)
+        dy_lanes = _reshaped(dy_lanes, groups, F // groups, P * Q * n_lanes)
         conv2d_backward_dw_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -5423,7 +5382,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             **config,
         )
     else:
-        dy = dy.reshape(N, groups, F // groups, P * Q)
+        dy = _reshaped(dy, N, groups, F // groups, P * Q)
         conv2d_backward_dw_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -5529,7 +5488,7 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
     F = w.shape[0]
     P = dy.shape[2]
     Q = dy.shape[3]
-    dy = dy.reshape(N, (F // groups) * groups, P * Q)
+    dy = _reshaped(dy, N, (F // groups) * groups, P * Q)
     db = db.view((F // groups) * groups)
     rows = (F // groups) * groups
     cols = N * P * Q

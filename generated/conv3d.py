@@ -25,6 +25,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.copies import packed as _packed, reshaped as _reshaped
 from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
 from tritongen.runtime.products import convolution_us as _convolution_us
 
@@ -115,48 +116,6 @@ def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
             found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
     fewest, _ = min(found)
     return [sides for count, sides in found if count <= most * fewest][0]
-
-
-@triton.jit
-def _pack(
-    x_ptr,
-    packed_ptr,
-    rows,
-    cols,
-    width,
-    x_batch,
-    x_row,
-    x_col,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
-    width = width // STEP * STEP
-    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
-    tile = tl.program_id(0)
-    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    where = x_ptr + batch * x_batch + row * x_row + col * x_col
-    x = tl.load(where, mask=(row < rows) & (col < cols))
-    # What is behind the columns is stored as well: stores are 16 bytes wide then.
-    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
-
-
-def _packed(x: torch.Tensor) -> torch.Tensor:
-    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
-    *outer, rows, cols = x.shape
-    STEP = 16 // x.element_size()
-    width = triton.cdiv(cols, STEP) * STEP
-    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
-    flat = x.reshape(-1, rows, cols)
-    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
-    ROWS = 4096 // BLOCK
-    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
-    sizes = rows, cols, width, *flat.stride()
-    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
-    return packed[..., :cols]
 
 
 def _tiles(
@@ -880,7 +839,7 @@ def choose_conv3d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x = x.reshape(N, C, D * H * W)
+    x = _reshaped(x, N, C, D * H * W)
     x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
     cols = C
@@ -912,7 +871,7 @@ def choose_conv3d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, K, R, S = w.shape
-    w = w.reshape(F, C, K * R * S)
+    w = _reshaped(w, F, C, K * R * S)
     w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
     cols = C
@@ -1324,8 +1283,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             w_padded[..., C:].zero_()
             launch_conv3d_w_packed(w, w_padded[..., :C])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        w = w.reshape(F, C)
-        x = x.permute(0, 2, 3, 4, 1).reshape(N * O * P * Q, C)
+        w = _reshaped(w, F, C)
+        x = _reshaped(x.permute(0, 2, 3, 4, 1), N * O * P * Q, C)
         y = y.permute(0, 2, 3, 4, 1).view(N * O * P * Q, F)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -1362,8 +1321,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        w = w.reshape(F, C)
-        x = x.reshape(N, C, O * P * Q)
+        w = _reshaped(w, F, C)
+        x = _reshaped(x, N, C, O * P * Q)
         y = y.view(N, F, O * P * Q)
         x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -1461,7 +1420,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        w_padded = w_padded.reshape(F, K * R * S, c_padded)
+        w_padded = _reshaped(w_padded, F, K * R * S, c_padded)
         conv3d_taps[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
             x_padded,
             w_padded,
@@ -1512,7 +1471,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv3d_w_packed(w, w_packed)
             w = w_packed.permute(0, 4, 1, 2, 3)
-        w = w.reshape(F, C, K * R * S)
+        w = _reshaped(w, F, C, K * R * S)
         conv3d_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
             x,
             w,
@@ -1569,7 +1528,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             w_lanes = torch.empty((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., C:].zero_()
             launch_conv3d_w_packed(w, w_lanes[..., :C])
-        w_lanes = w_lanes.reshape(F, K * R * S * c_lanes)
+        w_lanes = _reshaped(w_lanes, F, K * R * S * c_lanes)
         conv3d_lanes[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
             x_lanes,
             w_lanes,
@@ -1615,7 +1574,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             **config,
         )
     else:
-        w = w.reshape(F, C, K * R * S)
+        w = _reshaped(w, F, C, K * R * S)
         conv3d_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
             x,
             w,
@@ -3138,7 +3097,7 @@ def choose_conv3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy = dy.reshape(N, F, O * P * Q)
+    dy = _reshaped(dy, N, F, O * P * Q)
     dy_packed = dy_packed.view(N * O * P * Q, F)
     rows = N * O * P * Q
     cols = F
@@ -3172,7 +3131,7 @@ def choose_conv3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, K, R, S = w.shape
-    w = w.reshape(F, C * K * R * S)
+    w = _reshaped(w, F, C * K * R * S)
     w_packed = w_packed.view(C * K * R * S, F)
     rows = C * K * R * S
     cols = F
@@ -3204,7 +3163,7 @@ def choose_conv3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x = x.reshape(N, C * D * H * W)
+    x = _reshaped(x, N, C * D * H * W)
     x_packed = x_packed.view(C * D * H * W, N)
     rows = C * D * H * W
     cols = N
@@ -3236,7 +3195,7 @@ def choose_conv3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy = dy.reshape(N, F * O * P * Q)
+    dy = _reshaped(dy, N, F * O * P * Q)
     dy_packed = dy_packed.view(F * O * P * Q, N)
     rows = F * O * P * Q
     cols = N
@@ -4063,7 +4022,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        dy_padded = dy_padded.reshape(F, O * P * Q, n_padded)
+        dy_padded = _reshaped(dy_padded, F, O * P * Q, n_padded)
         conv3d_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -4114,7 +4073,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_packed = torch.empty((F, O, P, Q, N), dtype=dy.dtype, device=dy.device)
             launch_conv3d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(4, 0, 1, 2, 3)
-        dy = dy.reshape(N, F, O * P * Q)
+        dy = _reshaped(dy, N, F, O * P * Q)
         conv3d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -4171,7 +4130,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_lanes = torch.empty((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.reshape(F, O * P * Q * n_lanes)
+        dy_lanes = _reshaped(dy_lanes, F, O * P * Q * n_lanes)
         conv3d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -4217,7 +4176,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             **config,
         )
     else:
-        dy = dy.reshape(N, F, O * P * Q)
+        dy = _reshaped(dy, N, F, O * P * Q)
         conv3d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -4325,7 +4284,7 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    dy = dy.reshape(N, F, O * P * Q)
+    dy = _reshaped(dy, N, F, O * P * Q)
     rows = F
     cols = N * O * P * Q
     col_run = O * P * Q

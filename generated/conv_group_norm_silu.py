@@ -22,6 +22,7 @@ from triton.language.extra import libdevice
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.copies import packed as _packed, reshaped as _reshaped
 from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
 from tritongen.runtime.products import convolution_us as _convolution_us
 
@@ -99,48 +100,6 @@ def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
             found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
     fewest, _ = min(found)
     return [sides for count, sides in found if count <= most * fewest][0]
-
-
-@triton.jit
-def _pack(
-    x_ptr,
-    packed_ptr,
-    rows,
-    cols,
-    width,
-    x_batch,
-    x_row,
-    x_col,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
-    width = width // STEP * STEP
-    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
-    tile = tl.program_id(0)
-    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    where = x_ptr + batch * x_batch + row * x_row + col * x_col
-    x = tl.load(where, mask=(row < rows) & (col < cols))
-    # What is behind the columns is stored as well: stores are 16 bytes wide then.
-    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
-
-
-def _packed(x: torch.Tensor) -> torch.Tensor:
-    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
-    *outer, rows, cols = x.shape
-    STEP = 16 // x.element_size()
-    width = triton.cdiv(cols, STEP) * STEP
-    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
-    flat = x.reshape(-1, rows, cols)
-    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
-    ROWS = 4096 // BLOCK
-    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
-    sizes = rows, cols, width, *flat.stride()
-    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
-    return packed[..., :cols]
 
 
 def _tiles(
@@ -1505,7 +1464,7 @@ def choose_conv_group_norm_silu_conv2d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
+    x = _reshaped(x, N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
     cols = C
@@ -1539,7 +1498,7 @@ def choose_conv_group_norm_silu_conv2d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, R, S = w.shape
-    w = w.reshape(F, C, R * S)
+    w = _reshaped(w, F, C, R * S)
     w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
     cols = C
@@ -1951,9 +1910,9 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             w_padded[..., C:].zero_()
             launch_conv_group_norm_silu_conv2d_w_packed(w, w_padded[..., :C])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        w = w.reshape(Cg * groups, C)
-        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
-        b = b.reshape(Cg * groups)
+        w = _reshaped(w, Cg * groups, C)
+        x = _reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
+        b = _reshaped(b, Cg * groups)
         conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -1990,9 +1949,9 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        w = w.reshape(Cg * groups, C)
-        x = x.reshape(N, C, P * Q)
-        b = b.reshape(Cg * groups)
+        w = _reshaped(w, Cg * groups, C)
+        x = _reshaped(x, N, C, P * Q)
+        b = _reshaped(b, Cg * groups)
         conv2d = conv2d.view(N, Cg * groups, P * Q)
         x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
@@ -2071,8 +2030,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             **config,
         )
     elif variant in ("wide", "taps"):
-        b = b.reshape(Cg * groups)
-        w_padded = w_padded.reshape(Cg * groups, R * S, c2_padded)
+        b = _reshaped(b, Cg * groups)
+        w_padded = _reshaped(w_padded, Cg * groups, R * S, c2_padded)
         conv_group_norm_silu_conv2d_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -2119,8 +2078,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
-        w = w.reshape(Cg * groups, C, R * S)
-        b = b.reshape(Cg * groups)
+        w = _reshaped(w, Cg * groups, C, R * S)
+        b = _reshaped(b, Cg * groups)
         conv_group_norm_silu_conv2d_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -2173,8 +2132,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             w_lanes = torch.empty((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., C:].zero_()
             launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes[..., :C])
-        b = b.reshape(Cg * groups)
-        w_lanes = w_lanes.reshape(Cg * groups, R * S * c2_lanes)
+        b = _reshaped(b, Cg * groups)
+        w_lanes = _reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
         conv_group_norm_silu_conv2d_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -2214,8 +2173,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             **config,
         )
     else:
-        w = w.reshape(Cg * groups, C, R * S)
-        b = b.reshape(Cg * groups)
+        w = _reshaped(w, Cg * groups, C, R * S)
+        b = _reshaped(b, Cg * groups)
         conv_group_norm_silu_conv2d_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -2376,8 +2335,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     Q = y.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    bias = bias.reshape(groups, Cg)
-    gain = gain.reshape(groups, Cg)
+    bias = _reshaped(bias, groups, Cg)
+    gain = _reshaped(gain, groups, Cg)
     rows = N * groups
     cols = Cg * P * Q
     col_run = P * Q
@@ -2395,7 +2354,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         else tl.float32
     )
     if variant == "lines_loop":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_lines_loop[(rows,)](
             conv2d,
@@ -2421,7 +2380,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "lines":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_lines[(rows,)](
             conv2d,
@@ -2447,7 +2406,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "split":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -2527,7 +2486,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "rows":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -2553,7 +2512,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "loop":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -2582,7 +2541,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "channels_rows":
-        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
+        conv2d = _reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         conv_group_norm_silu_y_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -2620,7 +2579,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "channels_split":
-        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
+        conv2d = _reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -2714,7 +2673,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     else:
-        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
+        conv2d = _reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         conv_group_norm_silu_y_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -4307,7 +4266,7 @@ def choose_conv_group_norm_silu_forward_conv2d_x_packed(cols: int) -> tuple[str,
 def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
+    x = _reshaped(x, N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
     cols = C
@@ -4341,7 +4300,7 @@ def choose_conv_group_norm_silu_forward_conv2d_w_packed(cols: int) -> tuple[str,
 def launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, R, S = w.shape
-    w = w.reshape(F, C, R * S)
+    w = _reshaped(w, F, C, R * S)
     w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
     cols = C
@@ -4759,9 +4718,9 @@ def launch_conv_group_norm_silu_forward_conv2d(
             w_padded[..., C:].zero_()
             launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_padded[..., :C])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        w = w.reshape(Cg * groups, C)
-        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
-        b = b.reshape(Cg * groups)
+        w = _reshaped(w, Cg * groups, C)
+        x = _reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
+        b = _reshaped(b, Cg * groups)
         conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
         conv2d_kept = conv2d_kept.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
@@ -4804,9 +4763,9 @@ def launch_conv_group_norm_silu_forward_conv2d(
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        w = w.reshape(Cg * groups, C)
-        x = x.reshape(N, C, P * Q)
-        b = b.reshape(Cg * groups)
+        w = _reshaped(w, Cg * groups, C)
+        x = _reshaped(x, N, C, P * Q)
+        b = _reshaped(b, Cg * groups)
         conv2d = conv2d.view(N, Cg * groups, P * Q)
         conv2d_kept = conv2d_kept.view(N, Cg * groups, P * Q)
         x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
@@ -4895,8 +4854,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             **config,
         )
     elif variant in ("wide", "taps"):
-        b = b.reshape(Cg * groups)
-        w_padded = w_padded.reshape(Cg * groups, R * S, c2_padded)
+        b = _reshaped(b, Cg * groups)
+        w_padded = _reshaped(w_padded, Cg * groups, R * S, c2_padded)
         conv_group_norm_silu_forward_conv2d_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -4948,8 +4907,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
-        w = w.reshape(Cg * groups, C, R * S)
-        b = b.reshape(Cg * groups)
+        w = _reshaped(w, Cg * groups, C, R * S)
+        b = _reshaped(b, Cg * groups)
         conv_group_norm_silu_forward_conv2d_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -5007,8 +4966,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             w_lanes = torch.empty((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., C:].zero_()
             launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_lanes[..., :C])
-        b = b.reshape(Cg * groups)
-        w_lanes = w_lanes.reshape(Cg * groups, R * S * c2_lanes)
+        b = _reshaped(b, Cg * groups)
+        w_lanes = _reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
         conv_group_norm_silu_forward_conv2d_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -5053,8 +5012,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             **config,
         )
     else:
-        w = w.reshape(Cg * groups, C, R * S)
-        b = b.reshape(Cg * groups)
+        w = _reshaped(w, Cg * groups, C, R * S)
+        b = _reshaped(b, Cg * groups)
         conv_group_norm_silu_forward_conv2d_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -5222,8 +5181,8 @@ def launch_conv_group_norm_silu_forward_y(
     Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    bias = bias.reshape(groups, Cg)
-    gain = gain.reshape(groups, Cg)
+    bias = _reshaped(bias, groups, Cg)
+    gain = _reshaped(gain, groups, Cg)
     rows = N * groups
     cols = Cg * P * Q
     col_run = P * Q
@@ -5241,7 +5200,7 @@ def launch_conv_group_norm_silu_forward_y(
         else tl.float32
     )
     if variant == "lines_loop":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_forward_y_lines_loop[(rows,)](
             conv2d,
@@ -5267,7 +5226,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "lines":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_forward_y_lines[(rows,)](
             conv2d,
@@ -5293,7 +5252,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "split":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -5373,7 +5332,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "rows":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_forward_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -5399,7 +5358,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "loop":
-        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
+        conv2d = _reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_forward_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -5428,7 +5387,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "channels_rows":
-        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
+        conv2d = _reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         conv_group_norm_silu_forward_y_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -5466,7 +5425,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "channels_split":
-        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
+        conv2d = _reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -5562,7 +5521,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     else:
-        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
+        conv2d = _reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         conv_group_norm_silu_forward_y_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -8378,7 +8337,7 @@ def choose_conv_group_norm_silu_backward_dw_x_packed(cols: int) -> tuple[str, di
 def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C * H * W)
+    x = _reshaped(x, N, C * H * W)
     x_packed = x_packed.view(C * H * W, N)
     rows = C * H * W
     cols = N
@@ -8410,7 +8369,7 @@ def choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols: int) -> tuple[s
 def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed) -> None:
     """Computes dconv2d_packed by the variant that fits, unchecked."""
     N, F, P, Q = dconv2d.shape
-    dconv2d = dconv2d.reshape(N, F * P * Q)
+    dconv2d = _reshaped(dconv2d, N, F * P * Q)
     dconv2d_packed = dconv2d_packed.view(F * P * Q, N)
     rows = F * P * Q
     cols = N
@@ -8491,10 +8450,10 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    conv2d_kept = conv2d_kept.reshape(N * groups, Cg * P * Q)
-    bias = bias.reshape(groups, Cg)
-    gain = gain.reshape(groups, Cg)
-    dy = dy.reshape(N * groups, Cg * P * Q)
+    conv2d_kept = _reshaped(conv2d_kept, N * groups, Cg * P * Q)
+    bias = _reshaped(bias, groups, Cg)
+    gain = _reshaped(gain, groups, Cg)
+    dy = _reshaped(dy, N * groups, Cg * P * Q)
     mu_sum = mu_sum.view(N * groups)
     var_sum = var_sum.view(N * groups)
     dmu_sum = dmu_sum.view(N * groups)
@@ -8756,12 +8715,12 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    var_sum = var_sum.reshape(N * groups)
-    bias = bias.reshape(Cg * groups)
-    conv2d_kept = conv2d_kept.reshape(Cg * N * groups, P * Q)
-    gain = gain.reshape(Cg * groups)
-    mu_sum = mu_sum.reshape(N * groups)
-    dy = dy.reshape(Cg * N * groups, P * Q)
+    var_sum = _reshaped(var_sum, N * groups)
+    bias = _reshaped(bias, Cg * groups)
+    conv2d_kept = _reshaped(conv2d_kept, Cg * N * groups, P * Q)
+    gain = _reshaped(gain, Cg * groups)
+    mu_sum = _reshaped(mu_sum, N * groups)
+    dy = _reshaped(dy, Cg * N * groups, P * Q)
     dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
     cols = P * Q
@@ -8959,9 +8918,9 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    var_sum = var_sum.reshape(N * groups)
-    dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.reshape(N * groups, Cg)
-    gain = gain.reshape(groups, Cg)
+    var_sum = _reshaped(var_sum, N * groups)
+    dgroup_norm_rsqrt_sum = _reshaped(dgroup_norm_rsqrt_sum, N * groups, Cg)
+    gain = _reshaped(gain, groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
     cols = Cg
@@ -9210,10 +9169,10 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    bias = bias.reshape(Cg * groups)
-    conv2d_kept = conv2d_kept.reshape(N, Cg * groups, P * Q)
-    gain = gain.reshape(Cg * groups)
-    dy = dy.reshape(N, Cg * groups, P * Q)
+    bias = _reshaped(bias, Cg * groups)
+    conv2d_kept = _reshaped(conv2d_kept, N, Cg * groups, P * Q)
+    gain = _reshaped(gain, Cg * groups)
+    dy = _reshaped(dy, N, Cg * groups, P * Q)
     dconv2d = dconv2d.view(N, Cg * groups, P * Q)
     db = db.view(Cg * groups)
     dgain = dgain.view(Cg * groups)
@@ -10098,8 +10057,8 @@ def launch_conv_group_norm_silu_backward_dx(
         else tl.int64
     )
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        dconv2d = dconv2d.permute(0, 2, 3, 1).reshape(H * N * W, Cg * groups)
-        w = w.reshape(Cg * groups, C)
+        dconv2d = _reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, Cg * groups)
+        w = _reshaped(w, Cg * groups, C)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, C)
         dconv2d_tiles, dconv2d_turned = _tiles(dconv2d, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"])
@@ -10134,8 +10093,8 @@ def launch_conv_group_norm_silu_backward_dx(
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        dconv2d = dconv2d.reshape(N, Cg * groups, H * W)
-        w = w.reshape(Cg * groups, C)
+        dconv2d = _reshaped(dconv2d, N, Cg * groups, H * W)
+        w = _reshaped(w, Cg * groups, C)
         dx = dx.view(N, C, H * W)
         dconv2d_tiles, dconv2d_turned = _tiles(dconv2d.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"])
@@ -10170,7 +10129,7 @@ def launch_conv_group_norm_silu_backward_dx(
             num_stages=config["num_stages"],
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(Cg * groups, C, R * S)
+        w = _reshaped(w, Cg * groups, C, R * S)
         conv_group_norm_silu_backward_dx_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -10207,7 +10166,7 @@ def launch_conv_group_norm_silu_backward_dx(
             **config,
         )
     else:
-        w = w.reshape(Cg * groups, C, R * S)
+        w = _reshaped(w, Cg * groups, C, R * S)
         conv_group_norm_silu_backward_dx_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -10451,7 +10410,7 @@ def launch_conv_group_norm_silu_backward_dw(
             dconv2d_padded[..., N:].zero_()
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_padded[..., :N])
     if variant in ("wide", "taps"):
-        dconv2d_padded = dconv2d_padded.reshape(Cg * groups, P * Q, n_padded)
+        dconv2d_padded = _reshaped(dconv2d_padded, Cg * groups, P * Q, n_padded)
         conv_group_norm_silu_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -10496,7 +10455,7 @@ def launch_conv_group_norm_silu_backward_dw(
             dconv2d_packed = torch.empty((F, P, Q, N), dtype=dconv2d.dtype, device=dconv2d.device)
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed)
             dconv2d = dconv2d_packed.permute(3, 0, 1, 2)
-        dconv2d = dconv2d.reshape(N, Cg * groups, P * Q)
+        dconv2d = _reshaped(dconv2d, N, Cg * groups, P * Q)
         conv_group_norm_silu_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -10549,7 +10508,7 @@ def launch_conv_group_norm_silu_backward_dw(
             )
             dconv2d_lanes[..., N:].zero_()
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes[..., :N])
-        dconv2d_lanes = dconv2d_lanes.reshape(Cg * groups, P * Q * n_lanes)
+        dconv2d_lanes = _reshaped(dconv2d_lanes, Cg * groups, P * Q * n_lanes)
         conv_group_norm_silu_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -10587,7 +10546,7 @@ def launch_conv_group_norm_silu_backward_dw(
             **config,
         )
     else:
-        dconv2d = dconv2d.reshape(N, Cg * groups, P * Q)
+        dconv2d = _reshaped(dconv2d, N, Cg * groups, P * Q)
         conv_group_norm_silu_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](

@@ -22,6 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.copies import reshaped as _reshaped
 from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
 from tritongen.runtime.products import convolution_us as _convolution_us
 
@@ -511,7 +512,7 @@ def choose_conv_transpose1d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R = w.shape
-    w = w.reshape(C, F * R)
+    w = _reshaped(w, C, F * R)
     w_packed = w_packed.view(F * R, C)
     rows = F * R
     cols = C
@@ -811,7 +812,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             w_lanes = torch.empty((F, R, c_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., C:].zero_()
             launch_conv_transpose1d_w_packed(w, w_lanes[..., :C])
-        w_lanes = w_lanes.reshape(F, R * c_lanes)
+        w_lanes = _reshaped(w_lanes, F, R * c_lanes)
         conv_transpose1d_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -1960,7 +1961,7 @@ def choose_conv_transpose1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, L = x.shape
-    x = x.reshape(N, C * L)
+    x = _reshaped(x, N, C * L)
     x_packed = x_packed.view(C * L, N)
     rows = C * L
     cols = N
@@ -1992,7 +1993,7 @@ def choose_conv_transpose1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P = dy.shape
-    dy = dy.reshape(N, F * P)
+    dy = _reshaped(dy, N, F * P)
     dy_packed = dy_packed.view(F * P, N)
     rows = F * P
     cols = N
@@ -2371,7 +2372,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             w_lanes = torch.empty((C, R, f_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., F:].zero_()
             launch_conv_transpose1d_backward_dx_w_packed(w, w_lanes[..., :F])
-        w_lanes = w_lanes.reshape(C, R * f_lanes)
+        w_lanes = _reshaped(w_lanes, C, R * f_lanes)
         conv_transpose1d_backward_dx_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -2712,7 +2713,7 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             dy_lanes = torch.empty((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.reshape(F, P * n_lanes)
+        dy_lanes = _reshaped(dy_lanes, F, P * n_lanes)
         conv_transpose1d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](

@@ -22,6 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.copies import reshaped as _reshaped
 from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
 from tritongen.runtime.products import convolution_us as _convolution_us
 
@@ -702,7 +703,7 @@ def choose_conv_transpose2d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
+    x = _reshaped(x, N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
     cols = C
@@ -736,7 +737,7 @@ def choose_conv_transpose2d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R, S = w.shape
-    w = w.reshape(C, F * R * S)
+    w = _reshaped(w, C, F * R * S)
     w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
     cols = C
@@ -2238,7 +2239,7 @@ def choose_conv_transpose2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy = dy.reshape(N, F, P * Q)
+    dy = _reshaped(dy, N, F, P * Q)
     dy_packed = dy_packed.view(N * P * Q, F)
     rows = N * P * Q
     cols = F
@@ -2272,7 +2273,7 @@ def choose_conv_transpose2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R, S = w.shape
-    w = w.reshape(C, F, R * S)
+    w = _reshaped(w, C, F, R * S)
     w_packed = w_packed.view(C * R * S, F)
     rows = C * R * S
     cols = F
@@ -2306,7 +2307,7 @@ def choose_conv_transpose2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C * H * W)
+    x = _reshaped(x, N, C * H * W)
     x_packed = x_packed.view(C * H * W, N)
     rows = C * H * W
     cols = N
@@ -2338,7 +2339,7 @@ def choose_conv_transpose2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy = dy.reshape(N, F * P * Q)
+    dy = _reshaped(dy, N, F * P * Q)
     dy_packed = dy_packed.view(F * P * Q, N)
     rows = F * P * Q
     cols = N
@@ -2639,7 +2640,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        w_padded = w_padded.reshape(C, R * S, f_padded)
+        w_padded = _reshaped(w_padded, C, R * S, f_padded)
         conv_transpose2d_backward_dx_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -2684,7 +2685,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_packed = torch.empty((C, R, S, F), dtype=w.dtype, device=w.device)
             launch_conv_transpose2d_backward_dx_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
-        w = w.reshape(C, F, R * S)
+        w = _reshaped(w, C, F, R * S)
         conv_transpose2d_backward_dx_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -2735,7 +2736,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_lanes = torch.empty((C, R, S, f_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., F:].zero_()
             launch_conv_transpose2d_backward_dx_w_packed(w, w_lanes[..., :F])
-        w_lanes = w_lanes.reshape(C, R * S * f_lanes)
+        w_lanes = _reshaped(w_lanes, C, R * S * f_lanes)
         conv_transpose2d_backward_dx_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -2773,7 +2774,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             **config,
         )
     else:
-        w = w.reshape(C, F, R * S)
+        w = _reshaped(w, C, F, R * S)
         conv_transpose2d_backward_dx_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -3005,7 +3006,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_padded[..., N:].zero_()
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
-        dy_padded = dy_padded.reshape(F, P * Q, n_padded)
+        dy_padded = _reshaped(dy_padded, F, P * Q, n_padded)
         conv_transpose2d_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -3050,7 +3051,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_packed = torch.empty((F, P, Q, N), dtype=dy.dtype, device=dy.device)
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(3, 0, 1, 2)
-        dy = dy.reshape(N, F, P * Q)
+        dy = _reshaped(dy, N, F, P * Q)
         conv_transpose2d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -3101,7 +3102,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_lanes = torch.empty((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.reshape(F, P * Q * n_lanes)
+        dy_lanes = _reshaped(dy_lanes, F, P * Q * n_lanes)
         conv_transpose2d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -3139,7 +3140,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             **config,
         )
     else:
-        dy = dy.reshape(N, F, P * Q)
+        dy = _reshaped(dy, N, F, P * Q)
         conv_transpose2d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](

@@ -25,6 +25,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.copies import reshaped as _reshaped
 from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
 from tritongen.runtime.products import convolution_us as _convolution_us
 
@@ -838,7 +839,7 @@ def choose_conv_transpose3d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x = x.reshape(N, C, D * H * W)
+    x = _reshaped(x, N, C, D * H * W)
     x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
     cols = C
@@ -872,7 +873,7 @@ def choose_conv_transpose3d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, K, R, S = w.shape
-    w = w.reshape(C, F * K * R * S)
+    w = _reshaped(w, C, F * K * R * S)
     w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
     cols = C
@@ -2710,7 +2711,7 @@ def choose_conv_transpose3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy = dy.reshape(N, F, O * P * Q)
+    dy = _reshaped(dy, N, F, O * P * Q)
     dy_packed = dy_packed.view(N * O * P * Q, F)
     rows = N * O * P * Q
     cols = F
@@ -2744,7 +2745,7 @@ def choose_conv_transpose3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose3d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, K, R, S = w.shape
-    w = w.reshape(C, F, K * R * S)
+    w = _reshaped(w, C, F, K * R * S)
     w_packed = w_packed.view(C * K * R * S, F)
     rows = C * K * R * S
     cols = F
@@ -2778,7 +2779,7 @@ def choose_conv_transpose3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose3d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x = x.reshape(N, C * D * H * W)
+    x = _reshaped(x, N, C * D * H * W)
     x_packed = x_packed.view(C * D * H * W, N)
     rows = C * D * H * W
     cols = N
@@ -2810,7 +2811,7 @@ def choose_conv_transpose3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy = dy.reshape(N, F * O * P * Q)
+    dy = _reshaped(dy, N, F * O * P * Q)
     dy_packed = dy_packed.view(F * O * P * Q, N)
     rows = F * O * P * Q
     cols = N
@@ -3128,7 +3129,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        w_padded = w_padded.reshape(C, K * R * S, f_padded)
+        w_padded = _reshaped(w_padded, C, K * R * S, f_padded)
         conv_transpose3d_backward_dx_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -3179,7 +3180,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_packed = torch.empty((C, K, R, S, F), dtype=w.dtype, device=w.device)
             launch_conv_transpose3d_backward_dx_w_packed(w, w_packed)
             w = w_packed.permute(0, 4, 1, 2, 3)
-        w = w.reshape(C, F, K * R * S)
+        w = _reshaped(w, C, F, K * R * S)
         conv_transpose3d_backward_dx_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -3236,7 +3237,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_lanes = torch.empty((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., F:].zero_()
             launch_conv_transpose3d_backward_dx_w_packed(w, w_lanes[..., :F])
-        w_lanes = w_lanes.reshape(C, K * R * S * f_lanes)
+        w_lanes = _reshaped(w_lanes, C, K * R * S * f_lanes)
         conv_transpose3d_backward_dx_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -3282,7 +3283,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             **config,
         )
     else:
-        w = w.reshape(C, F, K * R * S)
+        w = _reshaped(w, C, F, K * R * S)
         conv_transpose3d_backward_dx_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -3522,7 +3523,7 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_padded[..., N:].zero_()
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
-        dy_padded = dy_padded.reshape(F, O * P * Q, n_padded)
+        dy_padded = _reshaped(dy_padded, F, O * P * Q, n_padded)
         conv_transpose3d_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -3573,7 +3574,7 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_packed = torch.empty((F, O, P, Q, N), dtype=dy.dtype, device=dy.device)
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(4, 0, 1, 2, 3)
-        dy = dy.reshape(N, F, O * P * Q)
+        dy = _reshaped(dy, N, F, O * P * Q)
         conv_transpose3d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -3630,7 +3631,7 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_lanes = torch.empty((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.reshape(F, O * P * Q * n_lanes)
+        dy_lanes = _reshaped(dy_lanes, F, O * P * Q * n_lanes)
         conv_transpose3d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -3676,7 +3677,7 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             **config,
         )
     else:
-        dy = dy.reshape(N, F, O * P * Q)
+        dy = _reshaped(dy, N, F, O * P * Q)
         conv_transpose3d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -3784,7 +3785,7 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    dy = dy.reshape(N, F, O * P * Q)
+    dy = _reshaped(dy, N, F, O * P * Q)
     rows = F
     cols = N * O * P * Q
     col_run = O * P * Q

@@ -16,6 +16,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -197,7 +198,7 @@ def launch_cumprod(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     y = y.view(batch, D)
     rows = batch
     cols = D
@@ -610,7 +611,7 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
     """Computes dx_prod by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     dx_prod = dx_prod.view(batch * D, D)
     rows = batch * D
     cols = D
@@ -724,8 +725,8 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    dx_prod = dx_prod.reshape(batch * D, D)
-    dy = dy.reshape(batch, D)
+    dx_prod = _reshaped(dx_prod, batch * D, D)
+    dy = _reshaped(dy, batch, D)
     dx = dx.view(batch * D)
     rows = batch * D
     cols = D

@@ -16,6 +16,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -213,7 +214,7 @@ def launch_exclusive_cumsum(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     y = y.view(batch, D)
     rows = batch
     cols = D
@@ -512,7 +513,7 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     D = dy.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    dy = dy.reshape(batch, D)
+    dy = _reshaped(dy, batch, D)
     dx = dx.view(batch, D)
     rows = batch
     cols = D

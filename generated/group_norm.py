@@ -20,6 +20,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -817,8 +818,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(y.shape[2:])
-    bias = bias.reshape(groups, Cg)
-    gain = gain.reshape(groups, Cg)
+    bias = _reshaped(bias, groups, Cg)
+    gain = _reshaped(gain, groups, Cg)
     rows = N * groups
     cols = batch * Cg
     col_run = batch
@@ -835,7 +836,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "lines_loop":
-        x = x.reshape(N * groups, batch * Cg)
+        x = _reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
         group_norm_lines_loop[(rows,)](
             x,
@@ -862,7 +863,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             **config,
         )
     elif variant == "lines":
-        x = x.reshape(N * groups, batch * Cg)
+        x = _reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
         group_norm_lines[(rows,)](
             x,
@@ -889,7 +890,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             **config,
         )
     elif variant == "split":
-        x = x.reshape(N * groups, batch * Cg)
+        x = _reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -966,7 +967,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             **config,
         )
     elif variant == "rows":
-        x = x.reshape(N * groups, batch * Cg)
+        x = _reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
         group_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -993,7 +994,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             **config,
         )
     elif variant == "loop":
-        x = x.reshape(N * groups, batch * Cg)
+        x = _reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
         group_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -1021,7 +1022,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             **config,
         )
     elif variant == "channels_rows":
-        x = x.reshape(N, groups, Cg, batch)
+        x = _reshaped(x, N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
         group_norm_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -1054,7 +1055,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             **config,
         )
     elif variant == "channels_split":
-        x = x.reshape(N, groups, Cg, batch)
+        x = _reshaped(x, N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -1141,7 +1142,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             **config,
         )
     else:
-        x = x.reshape(N, groups, Cg, batch)
+        x = _reshaped(x, N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
         group_norm_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -2972,9 +2973,9 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(x.shape[2:])
-    x = x.reshape(N * groups, batch * Cg)
-    dy = dy.reshape(N * groups, batch * Cg)
-    gain = gain.reshape(groups, Cg)
+    x = _reshaped(x, N * groups, batch * Cg)
+    dy = _reshaped(dy, N * groups, batch * Cg)
+    gain = _reshaped(gain, groups, Cg)
     mu_sum = mu_sum.view(N * groups)
     var_sum = var_sum.view(N * groups)
     dmu_sum = dmu_sum.view(N * groups)
@@ -3201,9 +3202,9 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(x.shape[2:])
-    dy = dy.reshape(Cg * N * groups, batch)
-    mu_sum = mu_sum.reshape(N * groups)
-    x = x.reshape(Cg * N * groups, batch)
+    dy = _reshaped(dy, Cg * N * groups, batch)
+    mu_sum = _reshaped(mu_sum, N * groups)
+    x = _reshaped(x, Cg * N * groups, batch)
     dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
     cols = batch
@@ -3355,9 +3356,9 @@ def launch_group_norm_backward_dvar_sum(
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(x.shape[2:])
-    var_sum = var_sum.reshape(N * groups)
-    dy_rsqrt_sum = dy_rsqrt_sum.reshape(N * groups, Cg)
-    gain = gain.reshape(groups, Cg)
+    var_sum = _reshaped(var_sum, N * groups)
+    dy_rsqrt_sum = _reshaped(dy_rsqrt_sum, N * groups, Cg)
+    gain = _reshaped(gain, groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
     cols = Cg
@@ -3589,9 +3590,9 @@ def launch_group_norm_backward_dx(
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(dx.shape[2:])
-    dy = dy.reshape(N, Cg * groups, batch)
-    gain = gain.reshape(Cg * groups)
-    x = x.reshape(N, Cg * groups, batch)
+    dy = _reshaped(dy, N, Cg * groups, batch)
+    gain = _reshaped(gain, Cg * groups)
+    x = _reshaped(x, N, Cg * groups, batch)
     dx = dx.view(N, Cg * groups, batch)
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
@@ -4146,9 +4147,9 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(x.shape[2:])
-    var_sum = var_sum.reshape(N * groups)
-    dy_rsqrt_sum = dy_rsqrt_sum.reshape(Cg * N * groups)
-    gain = gain.reshape(Cg * groups)
+    var_sum = _reshaped(var_sum, N * groups)
+    dy_rsqrt_sum = _reshaped(dy_rsqrt_sum, Cg * N * groups)
+    gain = _reshaped(gain, Cg * groups)
     rows = 1
     cols = Cg * N * groups
     col_run = Cg

@@ -17,6 +17,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -234,8 +235,8 @@ def launch_huber(x, t, loss, delta) -> None:
     """Computes loss by the variant that fits, unchecked."""
     batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     batch = math.prod(batch_shape)
-    t = t.expand(batch_shape).reshape(batch)
-    x = x.expand(batch_shape).reshape(batch)
+    t = _reshaped(t.expand(batch_shape), batch)
+    x = _reshaped(x.expand(batch_shape), batch)
     rows = 1
     cols = batch
     across = False
@@ -793,8 +794,8 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     """Computes dx, dt, ddelta by the variant that fits, unchecked."""
     batch_shape = dx.shape
     batch = math.prod(batch_shape)
-    t = t.expand(batch_shape).reshape(batch)
-    x = x.expand(batch_shape).reshape(batch)
+    t = _reshaped(t.expand(batch_shape), batch)
+    x = _reshaped(x.expand(batch_shape), batch)
     dx = dx.view(batch)
     dt = dt.view(batch)
     rows = 1

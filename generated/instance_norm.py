@@ -19,6 +19,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -744,7 +745,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "relay":
-        x = x.reshape(C * N, batch)
+        x = _reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
         mu_sum_part = torch.empty(
             (rows, triton.cdiv(cols, config["BLOCK"])),
@@ -807,7 +808,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             **config,
         )
     elif variant == "split":
-        x = x.reshape(C * N, batch)
+        x = _reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -879,7 +880,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             **config,
         )
     elif variant == "rows":
-        x = x.reshape(C * N, batch)
+        x = _reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
         instance_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -903,7 +904,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             **config,
         )
     elif variant == "loop":
-        x = x.reshape(C * N, batch)
+        x = _reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
         instance_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -927,7 +928,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             **config,
         )
     elif variant == "channels_split":
-        x = x.reshape(N, C, batch)
+        x = _reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -1003,7 +1004,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             **config,
         )
     elif variant in ("channels_across", "channels_rows"):
-        x = x.reshape(N, C, batch)
+        x = _reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
         instance_norm_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -1029,7 +1030,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             **config,
         )
     else:
-        x = x.reshape(N, C, batch)
+        x = _reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
         instance_norm_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -2459,8 +2460,8 @@ def launch_instance_norm_backward_mu_sum(
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "split":
-        x = x.reshape(C * N, batch)
-        dy = dy.reshape(C * N, batch)
+        x = _reshaped(x, C * N, batch)
+        dy = _reshaped(dy, C * N, batch)
         mu_sum = mu_sum.view(C * N)
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
@@ -2580,8 +2581,8 @@ def launch_instance_norm_backward_mu_sum(
             **config,
         )
     elif variant == "rows":
-        x = x.reshape(C * N, batch)
-        dy = dy.reshape(C * N, batch)
+        x = _reshaped(x, C * N, batch)
+        dy = _reshaped(dy, C * N, batch)
         mu_sum = mu_sum.view(C * N)
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
@@ -2615,8 +2616,8 @@ def launch_instance_norm_backward_mu_sum(
             **config,
         )
     elif variant == "loop":
-        x = x.reshape(C * N, batch)
-        dy = dy.reshape(C * N, batch)
+        x = _reshaped(x, C * N, batch)
+        dy = _reshaped(dy, C * N, batch)
         mu_sum = mu_sum.view(C * N)
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
@@ -2650,8 +2651,8 @@ def launch_instance_norm_backward_mu_sum(
             **config,
         )
     elif variant == "channels_split":
-        x = x.reshape(N, C, batch)
-        dy = dy.reshape(N, C, batch)
+        x = _reshaped(x, N, C, batch)
+        dy = _reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -2794,8 +2795,8 @@ def launch_instance_norm_backward_mu_sum(
             **config,
         )
     elif variant in ("channels_across", "channels_rows"):
-        x = x.reshape(N, C, batch)
-        dy = dy.reshape(N, C, batch)
+        x = _reshaped(x, N, C, batch)
+        dy = _reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
         instance_norm_backward_mu_sum_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -2841,8 +2842,8 @@ def launch_instance_norm_backward_mu_sum(
             **config,
         )
     else:
-        x = x.reshape(N, C, batch)
-        dy = dy.reshape(N, C, batch)
+        x = _reshaped(x, N, C, batch)
+        dy = _reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
         instance_norm_backward_mu_sum_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
@@ -2943,8 +2944,8 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(x.shape[2:])
-    dy = dy.reshape(N, C, batch)
-    x = x.reshape(N, C, batch)
+    dy = _reshaped(dy, N, C, batch)
+    x = _reshaped(x, N, C, batch)
     rows = C
     cols = batch * N
     col_run = batch
@@ -3140,8 +3141,8 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(x.shape[2:])
-    var_sum = var_sum.reshape(C * N)
-    dy_rsqrt_sum = dy_rsqrt_sum.reshape(C * N)
+    var_sum = _reshaped(var_sum, C * N)
+    dy_rsqrt_sum = _reshaped(dy_rsqrt_sum, C * N)
     rows = 1
     cols = C * N
     col_run = C

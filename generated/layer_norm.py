@@ -18,6 +18,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -440,7 +441,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     y = y.view(batch, D)
     rows = batch
     cols = D
@@ -1431,8 +1432,8 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     """Computes mu_sum, var_sum, dy_rsqrt, dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    x = x.reshape(batch, D)
-    dy = dy.reshape(batch, D)
+    x = _reshaped(x, batch, D)
+    dy = _reshaped(dy, batch, D)
     dx = dx.view(batch, D)
     rows = batch
     cols = D
@@ -1661,8 +1662,8 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
     """Computes dw, db by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
-    dy = dy.reshape(batch, D)
-    x = x.reshape(batch, D)
+    dy = _reshaped(dy, batch, D)
+    x = _reshaped(x, batch, D)
     rows = D
     cols = batch
     across = 0 < dy.stride(1) < dy.stride(0)

@@ -19,6 +19,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.language.extra import libdevice
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -392,7 +393,7 @@ def launch_log_softmax(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     y = y.view(batch, D)
     rows = batch
     cols = D
@@ -959,8 +960,8 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    x = x.reshape(batch, D)
-    dy = dy.reshape(batch, D)
+    x = _reshaped(x, batch, D)
+    dy = _reshaped(dy, batch, D)
     dx = dx.view(batch, D)
     rows = batch
     cols = D

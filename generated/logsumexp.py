@@ -20,6 +20,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.language.extra import libdevice
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -263,7 +264,7 @@ def launch_logsumexp(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(y.shape)
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     y = y.view(batch)
     rows = batch
     cols = D
@@ -733,8 +734,8 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    x = x.reshape(batch, D)
-    dy = dy.reshape(batch)
+    x = _reshaped(x, batch, D)
+    dy = _reshaped(dy, batch)
     dx = dx.view(batch, D)
     rows = batch
     cols = D

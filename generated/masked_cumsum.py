@@ -16,6 +16,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -226,8 +227,8 @@ def launch_masked_cumsum(x, mask, y) -> None:
     D = x.shape[-1]
     batch_shape = y.shape[:-1]
     batch = math.prod(batch_shape)
-    mask = mask.expand(*batch_shape, -1).reshape(batch, D)
-    x = x.expand(*batch_shape, -1).reshape(batch, D)
+    mask = _reshaped(mask.expand(*batch_shape, -1), batch, D)
+    x = _reshaped(x.expand(*batch_shape, -1), batch, D)
     y = y.view(batch, D)
     rows = batch
     cols = D
@@ -563,8 +564,8 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
     D = mask.shape[-1]
     batch_shape = dx.shape[:-1]
     batch = math.prod(batch_shape)
-    dy = dy.reshape(batch, D)
-    mask = mask.expand(*batch_shape, -1).reshape(batch, D)
+    dy = _reshaped(dy, batch, D)
+    mask = _reshaped(mask.expand(*batch_shape, -1), batch, D)
     dx = dx.view(batch, D)
     rows = batch
     cols = D

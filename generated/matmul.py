@@ -17,6 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
+from tritongen.runtime.copies import packed as _packed
 from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2
 from tritongen.runtime.products import product_us as _product_us
 
@@ -61,48 +62,6 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     strides = [16 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride())]
     block = [*[1] * (x.dim() - len(block)), *block]
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
-
-
-@triton.jit
-def _pack(
-    x_ptr,
-    packed_ptr,
-    rows,
-    cols,
-    width,
-    x_batch,
-    x_row,
-    x_col,
-    STEP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of x, into rows of `width` elements, of which STEP make 16 bytes."""
-    width = width // STEP * STEP
-    tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
-    tile = tl.program_id(0)
-    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    where = x_ptr + batch * x_batch + row * x_row + col * x_col
-    x = tl.load(where, mask=(row < rows) & (col < cols))
-    # What is behind the columns is stored as well: stores are 16 bytes wide then.
-    tl.store(packed_ptr + (batch * rows + row) * width + col, x, mask=(row < rows) & (col < width))
-
-
-def _packed(x: torch.Tensor) -> torch.Tensor:
-    """A copy of x [..., rows, cols] whose rows are contiguous and begin at multiples of 16 bytes."""
-    *outer, rows, cols = x.shape
-    STEP = 16 // x.element_size()
-    width = triton.cdiv(cols, STEP) * STEP
-    packed = torch.empty((*outer, rows, width), dtype=x.dtype, device=x.device)
-    flat = x.reshape(-1, rows, cols)
-    BLOCK = min(triton.next_power_of_2(width), 1024 if x.stride(-1) == 1 else 64)
-    ROWS = 4096 // BLOCK
-    tiles = flat.shape[0] * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
-    sizes = rows, cols, width, *flat.stride()
-    _pack[(tiles,)](flat, packed, *sizes, STEP=STEP, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
-    return packed[..., :cols]
 
 
 def _tiles(

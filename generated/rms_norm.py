@@ -17,6 +17,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -365,7 +366,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     y = y.view(batch, D)
     rows = batch
     cols = D
@@ -1271,8 +1272,8 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     """Computes ms_sum, dy_rsqrt, dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    x = x.reshape(batch, D)
-    dy = dy.reshape(batch, D)
+    x = _reshaped(x, batch, D)
+    dy = _reshaped(dy, batch, D)
     dx = dx.view(batch, D)
     rows = batch
     cols = D
@@ -1508,8 +1509,8 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
     """Computes dgain by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
-    dy = dy.reshape(batch, D)
-    x = x.reshape(batch, D)
+    dy = _reshaped(dy, batch, D)
+    x = _reshaped(x, batch, D)
     rows = D
     cols = batch
     across = 0 < dy.stride(1) < dy.stride(0)

@@ -20,6 +20,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.language.extra import libdevice
 
 from tritongen import runtime
+from tritongen.runtime.copies import reshaped as _reshaped
 
 
 @cache
@@ -394,7 +395,7 @@ def launch_softmax(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
-    x = x.reshape(batch, D)
+    x = _reshaped(x, batch, D)
     y = y.view(batch, D)
     rows = batch
     cols = D
@@ -902,8 +903,8 @@ def launch_softmax_backward(y, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     D = y.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    dy = dy.reshape(batch, D)
-    y = y.reshape(batch, D)
+    dy = _reshaped(dy, batch, D)
+    y = _reshaped(y, batch, D)
     dx = dx.view(batch, D)
     rows = batch
     cols = D

@@ -16,6 +16,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.language.extra import libdevice
 
 from tritongen import runtime
+from tritongen.runtime.copies import copied as _copied
 
 
 def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -34,12 +35,12 @@ def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         elif size != 1:
             dims.append((size, strides))
     if len(dims) > 3:  # results lie alike: what differs is copied
-        return _three_dims(
-            *(
-                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
-                for t in tensors
-            )
-        )
+        alike = []
+        for t in tensors:
+            if t.stride() != last.stride():
+                t = _copied(t, torch.empty_like(last, dtype=t.dtype), 0)
+            alike.append(t)
+        return _three_dims(*alike)
     dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
     shape = [size for size, _ in dims]
     return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))

@@ -89,6 +89,24 @@ def test_third_call_is_a_replay(name):
         assert replays(it.op, **operands(it))
 
 
+def test_copies_of_operands_are_replayed():
+    """One kernel makes all: of x, whose dims make no rows, and of both factors, whose rows are not aligned."""
+    it = load("linear")
+
+    def drawn():
+        x, w, b = torch.randn(3, 77, 37).mT, torch.randn(130, 77), torch.randn(130)
+        return {"x": x.half(), "w": w.half(), "b": b.half()}
+
+    with forced(it.module, it.plan, by_descriptors(it.plan), small=False):
+        for _ in range(2):
+            assert not replays(it.op, **drawn())
+        assert replays(it.op, **drawn()).count("_copy") == 3
+
+
+def by_descriptors(plan):
+    return next(w for w in ways(plan) if dict(w.variants)[plan.op.name] == "square")
+
+
 def test_a_dtype_that_is_an_argument_is_part_of_the_kind():
     it = load("int8_linear")
     args = operands(it)

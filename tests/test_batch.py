@@ -1,4 +1,4 @@
-"""What `...` stands for, and where results lie, each proven in a process under Triton's interpreter."""
+"""What `...` stands for, where results lie, and copies of operands, each proven in a process under Triton's interpreter."""
 
 import os
 import subprocess
@@ -27,3 +27,7 @@ def test_batch_dims_broadcast_beside_named_ones():
 @pytest.mark.slow
 def test_results_lie_as_torch_lays_them():
     run_checks("layout_checks.py")
+
+
+def test_copies_hold_what_operands_do():
+    run_checks("copies_checks.py")

@@ -36,7 +36,7 @@ def launched(module, name="f", args=LARGE):
     """The kernels of a call but for copies, and what they are told of products of f32."""
     found = trace(module, name, args).launches
     kernels = {run.kernel.fn.__name__: run.config.get("PRECISION") for run in found}
-    return {kernel: word for kernel, word in kernels.items() if kernel != "_pack"}
+    return {kernel: word for kernel, word in kernels.items() if kernel != "_copy"}
 
 
 def module_of(spec: str, standalone: bool = False):

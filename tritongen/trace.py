@@ -11,6 +11,7 @@ on a GPU is what is recorded. Not here: running kernels, judging them (`proof`).
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction, MockTensor
 
+from tritongen.runtime.kinds import COPIES
 from tritongen.runtime.tuned import InForce, here, tensors_of
 
 
@@ -74,6 +76,27 @@ def trace(module: types.ModuleType, name: str, args: Mapping[str, Any], sms: int
 
 def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
     """The module's functions over globals of their own, in which kernels take note."""
+    shadow, own = _over_own_globals(module, calls)
+    if copies := sys.modules.get(COPIES):  # its kernel takes note, too
+        beside, _ = _over_own_globals(copies, calls)
+        for name, value in vars(module).items():
+            if getattr(value, "__module__", "") == COPIES:
+                shadow[name] = beside[value.__name__]
+    for step in _steps(own):
+        choose, launch = f"choose_{step}", f"launch_{step}"
+        force = getattr(vars(module)[launch], "in_force", None)
+        shadow[choose] = _noting_choice(own[choose], calls, force)
+        if force:
+            shadow[launch] = _noting_launch(own[launch], calls)
+    shadow["_runs_kernels"] = lambda x: True
+    shadow["_multiprocessors"] = lambda device: sms
+    return shadow
+
+
+def _over_own_globals(
+    module: types.ModuleType, calls: Calls
+) -> tuple[dict[str, Any], dict[str, types.FunctionType]]:
+    """A module's globals with its functions over these, and kernels that take note; and those functions."""
     shadow = dict(vars(module))
     own: dict[str, types.FunctionType] = {}
     for name, value in vars(module).items():
@@ -86,15 +109,7 @@ def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
         elif hasattr(value, "arg_names") and hasattr(value, "warmup"):
             shadow[name] = _Noting(value, calls)
     shadow |= own
-    for step in _steps(own):
-        choose, launch = f"choose_{step}", f"launch_{step}"
-        force = getattr(vars(module)[launch], "in_force", None)
-        shadow[choose] = _noting_choice(own[choose], calls, force)
-        if force:
-            shadow[launch] = _noting_launch(own[launch], calls)
-    shadow["_runs_kernels"] = lambda x: True
-    shadow["_multiprocessors"] = lambda device: sms
-    return shadow
+    return shadow, own
 
 
 def _steps(own: Mapping[str, types.FunctionType]) -> Iterator[str]:

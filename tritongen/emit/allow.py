@@ -12,12 +12,12 @@ from tritongen.emit import walked
 
 IMPORTS = {
     "math", "functools", "inspect", "collections.abc", "typing", "torch", "triton", "triton.language", "triton.language.extra",
-    "triton.runtime.interpreter", "triton.tools.tensor_descriptor", "tritongen", "tritongen.runtime", "tritongen.runtime.products",
+    "triton.runtime.interpreter", "triton.tools.tensor_descriptor", "tritongen", "tritongen.runtime", "tritongen.runtime.products", "tritongen.runtime.copies",
 }  # fmt: skip
 BARE_CALLS = {
     "range", "float", "min", "max", "isinstance", "type", "tuple", "str", "dict", "getattr", "ValueError", "len",
     "slice", "int", "bool", "abs", "all", "any", "sum", "zip", "enumerate", "list", "reversed", "sorted",
-    "TensorDescriptor", "_f32_precision", "_product_us", "_convolution_us", "_packed_bytes", "_cdiv", "_pow2", "_differentiable", "_differentiable_by",
+    "TensorDescriptor", "_f32_precision", "_product_us", "_copied", "_packed", "_reshaped", "_convolution_us", "_packed_bytes", "_cdiv", "_pow2", "_differentiable", "_differentiable_by",
 }  # fmt: skip
 ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
 REFUSED = (

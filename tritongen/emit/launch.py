@@ -220,7 +220,7 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
 
 
 def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:
-    """`x = x.reshape(rows, D)`, `.view` of what is stored; nothing where the kernel takes the tensor as it is."""
+    """`x = _reshaped(x, rows, D)`, `.view` of what is stored; nothing where the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
     flat = ir.BATCH_SIZE in dims
     out = tensor
@@ -231,8 +231,11 @@ def view_line(context: Context, tensor: str, view: View | None, stored: bool) ->
         out += permuted(view.order)
     shape = dims if view is None else view.shape
     if shape != dims or flat and not one_batch(context, tensor):
-        inside = ", ".join(whole(d) for d in shape) or "()"  # one element, no dim
-        out += f".view({inside})" if stored else f".reshape({inside})"
+        inside = ", ".join(whole(d) for d in shape)
+        if stored:
+            out += f".view({inside or '()'})"  # one element, no dim
+        else:
+            out = f"_reshaped({', '.join([out, inside] if inside else [out])})"
     return [] if out == tensor else [f"{tensor} = {out}"]
 
 

@@ -39,6 +39,10 @@ def rendered(
     skeletons = {k.skeleton for i in printed for p in i.plans for s in p.steps for k in s.kernels}
     plans = [p for item in printed for p in item.plans]
     models = {v.estimate.model for p in plans for s in p.steps for v in s.variants if v.estimate}
+    matrices = bool(skeletons & {"persistent", "tf32x3_half"})
+    merges, reshapes = (_launches_say(views, f"{name}(") for name in ("_three_dims", "_reshaped"))
+    said = {"copied": merges, "packed": matrices, "reshaped": reshapes}
+    copies = [name for name, asked in said.items() if asked]
     body = SimpleNamespace(
         title=f"{title}: {', '.join(i.name for i in items)}" if len(items) > 1 else items[0].name,
         spec=[_docstring_safe(line) for line in text.strip().splitlines()],
@@ -48,12 +52,7 @@ def rendered(
         ops=views,
         runtime=not standalone,
         first_kernel=views[0].first_kernel,
-        merges=any(
-            "_three_dims(" in line
-            for v in views
-            for own in v.launches
-            for line in (*own.lines, *(x for _, ls in own.branches for x in ls))
-        ),
+        merges=merges,
         layout=_layout(views) if standalone else "",
         gradients=GRADIENTS if standalone and any(v.differentiable for v in views) else "",
         uses_multiprocessors=_launches_say(views, "_multiprocessors("),
@@ -62,16 +61,12 @@ def rendered(
         models=sorted(models),
         estimates=_own_page("runtime/products.py") if standalone and models else "",
         splits=bool(skeletons & {"tf32x3", "tf32x3_half"}),
-        matrices=bool(skeletons & {"persistent", "tf32x3_half"}),
+        matrices=matrices,
+        copies=_own_page("runtime/copies.py") if standalone and copies else "",
+        copied=copies,
         packs=_launches_say(views, "_packed_bytes("),
         patches="patches" in skeletons,
-        steps=any(
-            "_every(" in line
-            for v in views
-            for own in v.launches
-            for _, branch in own.branches
-            for line in branch
-        ),
+        steps=_launches_say(views, "_every("),
         imports=[],
     )
     libdevice = any(v.libdevice for v in views)
@@ -80,7 +75,14 @@ def rendered(
 
 
 def _launches_say(views: list[SimpleNamespace], text: str) -> bool:
-    return any(text in line for v in views for own in v.launches for line in own.lines)
+    launches = [own for v in views for own in v.launches]
+    lines = [
+        line
+        for own in launches
+        for part in (own.lines, *(b for _, b in own.branches))
+        for line in part
+    ]
+    return any(text in line for line in lines)
 
 
 def _own_page(file: str) -> str:
@@ -120,7 +122,7 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
         )
     )
     lines = []
-    if body.patches or re.search(r"\bmath\.", everything):
+    if body.patches or body.copies or re.search(r"\bmath\.", everything):
         lines.append("import math")
     if body.gradients:
         lines += ["import functools", "import inspect"]
@@ -139,6 +141,9 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
         lines += ["", "from tritongen import runtime"]
         if body.asks:
             lines.append("from tritongen.runtime import f32_precision as _f32_precision")
+        if body.copied:
+            names = ", ".join(f"{name} as _{name}" for name in body.copied)
+            lines.append(f"from tritongen.runtime.copies import {names}")
         if body.models:
             lines.append("from tritongen.runtime.products import cdiv as _cdiv, pow2 as _pow2")
             lines += (f"from tritongen.runtime.products import {m} as _{m}" for m in body.models)

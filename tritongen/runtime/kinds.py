@@ -23,6 +23,7 @@ from triton import knobs
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 CONSTANTS = frozenset({int, bool, float, type(None), torch.dtype})
+COPIES = "tritongen.runtime.copies"  # whose kernel the functions of a module launch, too
 UNALIGNED = 15  # Triton, and descriptors, ask whether a pointer is a multiple of 16 bytes
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -141,6 +142,14 @@ def reached(function: Callable[..., Any]) -> dict[str, Any]:
                 found[name] = scope[name]
                 ahead.append(scope[name])
     return found
+
+
+def every_reached(function: Callable[..., Any]) -> list[Any]:
+    """The same, and what the runtime's own functions among them speak of that make copies: each once."""
+    found = list(reached(function).values())
+    own = (v for v in found if isinstance(v, types.FunctionType) and v.__module__ == COPIES)
+    found += [each for f in own for each in reached(f).values()]
+    return list({id(each): each for each in found}.values())
 
 
 def require_gradient(values: Iterable[Any]) -> bool:

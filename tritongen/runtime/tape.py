@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.jit import JITFunction
 
 from tritongen.runtime.held import Unheld, held_launch
-from tritongen.runtime.kinds import reached
+from tritongen.runtime.kinds import every_reached
 
 _ALLOCATES = frozenset(
     "empty empty_strided empty_permuted empty_like new_empty new_empty_strided zeros".split()
@@ -64,7 +64,7 @@ class Tape(TorchDispatchMode):
 
     # ---- the call
     def record(self, function: Callable[..., Any]) -> Any:
-        kernels = [v for v in reached(function).values() if isinstance(v, KERNELS)]
+        kernels = [v for v in every_reached(function) if isinstance(v, KERNELS)]
         with _noting(kernels, self), self:
             return function(*self.values)
 

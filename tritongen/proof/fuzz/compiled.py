@@ -89,6 +89,7 @@ def _launches(
     """One of each kernel, in a config of one of its variants; and a few more."""
     every = list(launches_of(module, plan, choice, target, random.choice(SIZES)))
     first = each_kernel(every, random)
-    others = [one for one in every if one not in first]
+    taken = {id(one) for one in first}  # what a launch passes need not be comparable
+    others = [one for one in every if id(one) not in taken]
     random.shuffle(others)
     return [*first, *others[:more]]
