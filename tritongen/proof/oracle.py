@@ -323,9 +323,19 @@ class _Bounded(Run):
         most, lost = self.factors(expr, v, inner, used)
         found = (None if t is None else flat_terms(expr, t, terms) for t in (v, e, most, lost))
         flat = flat_terms(expr, terms, terms)
+        if not flat.shape[-1] and self.meets_no_sum(expr, inner, used):
+            return value, torch.full_like(value, math.inf)
         if shaky is None:
             return value, self.folded(expr, value, flat, *found)
         return value, self.folded_with(flat_terms(expr, shaky, terms), expr, value, flat, *found)
+
+    def meets_no_sum(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> bool:
+        """Whether a factor may be infinite times the 0 that no terms of an inner sum come to: sum[i](x[i] * sum[j](...))."""
+        among = factors_of(expr.body) if expr.op == "sum" else []
+        if len(among) < 3 or len(expr.binders) < 2:
+            return False
+        values = [self.value(f, axes, live) for f in among]
+        return any(bool((~v.isfinite()).any()) for v in values if v.dtype.is_floating_point)
 
     def shaky(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> torch.Tensor | None:
         """Terms that may be there or not, since what their bounds read may be another number."""
