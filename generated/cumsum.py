@@ -192,7 +192,7 @@ def choose_cumsum(
             num_warps=1 if itemsize <= 2 else 2,
         )
     # few rows: wide blocks keep enough bytes in flight
-    if rows < 8 * sms and cols > 4096:
+    if rows < (8 if aligned else 2) * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
     BLOCK = min(1024, max(4, triton.next_power_of_2(cols)))
@@ -482,7 +482,7 @@ def choose_cumsum_backward(
             RUN=1,
         )
     # few rows: wide blocks keep enough bytes in flight
-    if rows < 8 * sms and cols > 4096:
+    if rows < (8 if aligned else 2) * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize))
     # a row is walked in blocks, once where it fits
     BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))

@@ -16,7 +16,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
-from tritongen.runtime.copies import copied as _copied, reshaped as _reshaped
+from tritongen.runtime.copies import copied as _copied, flattened as _flattened
 
 
 @cache
@@ -216,7 +216,7 @@ def choose_full_sum(
 def launch_full_sum(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     batch = math.prod(x.shape)
-    x = _reshaped(x, batch)
+    (x,) = _flattened(x)
     rows = 1
     cols = batch
     across = False
@@ -399,7 +399,17 @@ def choose_full_sum_backward(
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
+        max(
+            1,
+            min(
+                inner,
+                (
+                    max(64, 4096 // max(1, middle))
+                    if turned
+                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
+                ),
+            ),
+        )
     )
     ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(

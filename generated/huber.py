@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
-from tritongen.runtime.copies import reshaped as _reshaped
+from tritongen.runtime.copies import flattened as _flattened, reshaped as _reshaped
 
 
 @cache
@@ -235,8 +235,7 @@ def launch_huber(x, t, loss, delta) -> None:
     """Computes loss by the variant that fits, unchecked."""
     batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     batch = math.prod(batch_shape)
-    t = _reshaped(t.expand(batch_shape), batch)
-    x = _reshaped(x.expand(batch_shape), batch)
+    t, x = _flattened(t.expand(batch_shape), x.expand(batch_shape))
     rows = 1
     cols = batch
     across = False

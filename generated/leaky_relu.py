@@ -156,7 +156,17 @@ def choose_leaky_relu(
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
+        max(
+            1,
+            min(
+                inner,
+                (
+                    max(64, 4096 // max(1, middle))
+                    if turned
+                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
+                ),
+            ),
+        )
     )
     ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(

@@ -16,7 +16,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
-from tritongen.runtime.copies import copied as _copied, reshaped as _reshaped
+from tritongen.runtime.copies import copied as _copied, flattened as _flattened
 
 
 @cache
@@ -235,8 +235,7 @@ def launch_mse(x, t, loss) -> None:
     """Computes loss by the variant that fits, unchecked."""
     batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     batch = math.prod(batch_shape)
-    t = _reshaped(t.expand(batch_shape), batch)
-    x = _reshaped(x.expand(batch_shape), batch)
+    t, x = _flattened(t.expand(batch_shape), x.expand(batch_shape))
     rows = 1
     cols = batch
     across = False
@@ -538,7 +537,17 @@ def choose_mse_backward(
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
     BLOCK = triton.next_power_of_2(
-        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 128))
+        max(
+            1,
+            min(
+                inner,
+                (
+                    max(64, 4096 // max(1, middle))
+                    if turned
+                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
+                ),
+            ),
+        )
     )
     ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
     return "strided", dict(

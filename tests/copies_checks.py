@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tritongen.runtime.copies import packed, reshaped
+from tritongen.runtime.copies import flattened, packed, reshaped
 
 DTYPES = (torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int64, torch.bool)
 
@@ -56,3 +56,13 @@ def test_a_view_is_no_copy_and_an_empty_tensor_none():
     assert reshaped(x[:, :3], 4, 3, 1).data_ptr() == x.data_ptr()
     assert reshaped(x[:, :0].mT, 0).shape == (0,)
     assert reshaped(x[:1, :1]).shape == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(laid_out())
+def test_elements_in_any_order_are_the_same_elements(x):
+    """Of two tensors the same places meet, wherever these are then."""
+    y = torch.arange(x.numel()).reshape(x.shape[::-1]).permute(range(x.dim())[::-1])
+    pairs = torch.stack([t.reshape(-1) for t in (x, y)], 1)
+    found = torch.stack(flattened(x, y), 1)
+    assert sorted(found.tolist()) == sorted(pairs.tolist())

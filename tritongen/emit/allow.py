@@ -17,7 +17,7 @@ IMPORTS = {
 BARE_CALLS = {
     "range", "float", "min", "max", "isinstance", "type", "tuple", "str", "dict", "getattr", "ValueError", "len",
     "slice", "int", "bool", "abs", "all", "any", "sum", "zip", "enumerate", "list", "reversed", "sorted",
-    "TensorDescriptor", "_f32_precision", "_product_us", "_copied", "_packed", "_reshaped", "_convolution_us", "_packed_bytes", "_cdiv", "_pow2", "_differentiable", "_differentiable_by",
+    "TensorDescriptor", "_f32_precision", "_product_us", "_copied", "_flattened", "_packed", "_reshaped", "_convolution_us", "_packed_bytes", "_cdiv", "_pow2", "_differentiable", "_differentiable_by",
 }  # fmt: skip
 ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
 REFUSED = (

@@ -23,7 +23,7 @@ from tritongen.emit.facts import (
     touched,
     used_facts,
 )
-from tritongen.emit.merged import merge_lines, one_batch
+from tritongen.emit.merged import flat_lines, merge_lines, one_batch
 from tritongen.emit.sizes import (
     bare,
     batch_slice,
@@ -106,8 +106,11 @@ def launch_view(
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
     shared = [t for t in touched(step) if is_shared(step, t)]
+    flat = flat_lines(context, step)
+    seen = [t for t in shared if not flat or t in step.stores or not context.dims[t]]
     view_lines = merge_lines(context, step) or [
-        line for t in shared for line in view_line(context, t, views.get(t), t in step.stores)
+        *flat,
+        *(line for t in seen for line in view_line(context, t, views.get(t), t in step.stores)),
     ]
     fact_lines = [f"{name} = {text}" for name, text in fact_texts(context, step, views)]
     shared_packs, packing = packed_first(context, step)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from tritongen.emit.body import Context
+from tritongen.emit.facts import touched
 from tritongen.emit.sizes import expanded, under, whole
 from tritongen.emit.text import tuple_text
 from tritongen.ir import nodes as ir
@@ -28,6 +29,19 @@ def merge_lines(context: Context, step: Step) -> list[str]:
     lines, given = (_under if any(at for _, at in step.merged) else _batches)(context, step, names)
     lines += [f"{tuple_text(names)} = _three_dims({given})", f"outer, middle, inner = {last}.shape"]
     return [*lines, f"total = {last}.numel()"] if "total" in dict(step.facts) else lines
+
+
+def flat_lines(context: Context, step: Step) -> list[str]:
+    """The operands of a sum over all of `...`, whose terms may come in any order, with one dim; nothing for other steps."""
+    row, col = step.kernels[0].axes[:2] if step.skeleton == "rows" else (None, None)
+    if row is None or col is None or row.digits or [d.index for d in col.digits] != [ir.BATCH]:
+        return []
+    flat = [t for t in touched(step) if ir.BATCH_SIZE in context.dims[t]]
+    if any(t in step.stores or one_batch(context, t) or len(context.dims[t]) > 1 for t in flat):
+        return []
+    operands = {t.name: t for t in broadcasting(context.op)}
+    given = (expanded(operands[t], "batch_shape") if t in operands else t for t in flat)
+    return [f"{tuple_text(flat)} = _flattened({', '.join(given)})"]
 
 
 def _batches(context: Context, step: Step, names: list[str]) -> tuple[list[str], str]:

@@ -40,9 +40,10 @@ def rendered(
     plans = [p for item in printed for p in item.plans]
     models = {v.estimate.model for p in plans for s in p.steps for v in s.variants if v.estimate}
     matrices = bool(skeletons & {"persistent", "tf32x3_half"})
-    merges, reshapes = (_launches_say(views, f"{name}(") for name in ("_three_dims", "_reshaped"))
-    said = {"copied": merges, "packed": matrices, "reshaped": reshapes}
-    copies = [name for name, asked in said.items() if asked]
+    merges = _launches_say(views, "_three_dims(")
+    said = {name: _launches_say(views, f"_{name}(") for name in ("flattened", "reshaped")}
+    said |= {"copied": merges, "packed": matrices}
+    copies = sorted(name for name, asked in said.items() if asked)
     body = SimpleNamespace(
         title=f"{title}: {', '.join(i.name for i in items)}" if len(items) > 1 else items[0].name,
         spec=[_docstring_safe(line) for line in text.strip().splitlines()],

@@ -1,6 +1,7 @@
 """Copies of operands, by one kernel: where strides allow no view, and where a descriptor takes no tiles of them.
 
     x = reshaped(x, batch, D)      # a view where there is one
+    x, t = flattened(x, t)         # the same, of elements that may come in any order
     x = packed(x)                  # [..., rows, cols], rows at multiples of 16 bytes
 
 A module that is generated to stand alone holds the text of these functions. On an H200 they move 3.3 TB/s of bf16, torch's
@@ -23,6 +24,13 @@ def reshaped(x: torch.Tensor, *shape: int) -> torch.Tensor:
     except RuntimeError:  # its strides allow none
         copy = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         return copied(x, copy, 0).view(shape)
+
+
+def flattened(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Tensors of one shape with one dim, in the order in which the first one lies in memory that repeats nothing."""
+    first = ([t for t in tensors if 0 not in t.stride()] or tensors)[0]
+    order = sorted(range(first.dim()), key=first.stride, reverse=True)
+    return tuple(reshaped(t.permute(order), t.numel()) for t in tensors)
 
 
 def packed(x: torch.Tensor) -> torch.Tensor:

@@ -248,7 +248,7 @@ def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
         Variant("across", "across", why, across, launch),
         Variant(
             "few",
-            f"{times}rows < 8 * sms and cols > 4096",
+            f"{times}rows < (8 if aligned else 2) * sms and cols > 4096",
             "few rows: wide blocks keep enough bytes in flight",
             few,
             launch,
