@@ -62,7 +62,7 @@ def test_a_view_is_no_copy_and_an_empty_tensor_none():
 @given(laid_out())
 def test_elements_in_any_order_are_the_same_elements(x):
     """Of two tensors the same places meet, wherever these are then."""
-    y = torch.arange(x.numel()).reshape(x.shape[::-1]).permute(range(x.dim())[::-1])
+    y = torch.arange(x.numel()).reshape(x.shape[::-1]).permute(*range(x.dim())[::-1])
     pairs = torch.stack([t.reshape(-1) for t in (x, y)], 1)
     found = torch.stack(flattened(x, y), 1)
     assert sorted(found.tolist()) == sorted(pairs.tolist())
