@@ -193,7 +193,8 @@ def products(
         if kind := factor_dtype(body, head, narrow):
             sides = [f"{side}.to({kind})" for side in sides]
         for k, (e, side) in enumerate(((left, LEFT), (right, RIGHT))):
-            if follows_from_narrow(body, head, e, guards_of(body, bounds.guards, side)):
+            paired = body.context.wide and terms_of_pair(body, e) and head.dtype == "compute"
+            if paired or follows_from_narrow(body, head, e, guards_of(body, bounds.guards, side)):
                 body.helpers["_f64_factor"] = None
                 sides[k] = f"_f64_factor({sides[k]})"
         if head.fold.scale is not None:
