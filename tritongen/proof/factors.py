@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 
 import torch
 
-from tritongen.ir.nodes import Call, Cast, Expr, Op, Read, Reduce, walk
+from tritongen.ir.algebra import index
+from tritongen.ir.nodes import Call, Cast, Expr, Nest, Op, Read, Reduce, walk
 from tritongen.ir.reads import switch_of
 from tritongen.runtime.precision import f32_precision
+from tritongen.schedule.canonical import substitute_indices
 
 TF32 = 2.0**-10  # the digits of a factor that the tensor cores take reach this far below the first
 TINIEST = {"f32": 2.0**-126, "f64": 2.0**-1022}  # inexact functions may flush denormals
@@ -42,6 +45,21 @@ def words_of(op: Op, exact: Collection[str] = ()) -> set[str]:
         for e, product in products
         if not all(map(is_exact, product.args))
     }
+
+
+def products_of(op: Op) -> dict[str, Nest]:
+    """Temporaries that are products: of kernels that multiply them again, factors among others."""
+    outputs = {o.name for o in op.outputs}
+    nests = [n for n in op.nests if n.name not in outputs]
+    found = [n for n in nests if isinstance(n.body, Call) and n.body.fn == "mul"]
+    return {n.name: replace(n, body=_apart(n)) for n in found}
+
+
+def _apart(nest: Nest) -> Expr:
+    """Its body with indices of its own in reducers: it is pasted where others may be called so."""
+    reducers = (e for e in walk(nest.body) if isinstance(e, Reduce))
+    names = {b.index for e in reducers for b in e.binders}
+    return substitute_indices(nest.body, {k: index(f"{nest.name}.{k}") for k in names})
 
 
 # ---- digits ---------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, indices, substitute
 from tritongen.ir.bounds import facts_of
+from tritongen.proof.factors import products_of
 from tritongen.schedule.canonical import free_indices, from_zero
 from tritongen.schedule.classes.contraction import as_product
 
 
 def with_shared(op: ir.Op) -> ir.Op | None:
-    facts = facts_of(op)
+    facts, inside = facts_of(op), products_of(op)
 
     def change(nest: ir.Nest) -> ir.Nest:
         def more(node: ir.Expr) -> ir.Expr:
@@ -26,7 +27,7 @@ def with_shared(op: ir.Op) -> ir.Op | None:
                 return node
             own = free_indices(node)
             box = tuple(b for b in nest.box if b.index in own)
-            return _more(replace(nest, box=box, body=node, dtype=node.dtype), node, facts)
+            return _more(replace(nest, box=box, body=node, dtype=node.dtype), node, inside, facts)
 
         return replace(nest, body=ir.rebuild(nest.body, more))
 
@@ -34,8 +35,9 @@ def with_shared(op: ir.Op) -> ir.Op | None:
     return replace(op, nests=nests) if nests != op.nests else None
 
 
-def _more(head: ir.Nest, node: ir.Reduce, facts) -> ir.Expr:
-    product = as_product(head, {}, facts)
+def _more(head: ir.Nest, node: ir.Reduce, inside: dict[str, ir.Nest], facts) -> ir.Expr:
+    """`inside`: temporaries whose factors are multiplied with those that share their rows."""
+    product = as_product(head, inside, facts)
     if product is None or head.dtype == "i32":
         return node
     out: ir.Expr = node

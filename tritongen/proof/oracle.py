@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from tritongen.ir.algebra import Fetch, Poly, index
+from tritongen.ir.algebra import Fetch, Poly
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import bind, torch_dtype
@@ -63,12 +63,12 @@ from tritongen.proof.factors import (
     high,
     missing,
     opposed,
+    products_of,
     regrouped,
     truncated,
     unsplit,
 )
 from tritongen.runtime.precision import f32_precision
-from tritongen.schedule.canonical import substitute_indices
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import paste
 
@@ -315,7 +315,7 @@ class _Bounded(Run):
             and self.on_cores(expr)
             and isinstance(expr.body, Call)
         ):
-            among = factors_of(paste(expr.body, self.products(), None))
+            among = factors_of(paste(expr.body, products_of(self.op), None))
             among = among if len(among) > 2 else list(expr.body.args)
             factors = torch.broadcast_tensors(*(self.value(f, inner, used) for f in among))
             v = burst(v, factors, self.split)
@@ -375,7 +375,7 @@ class _Bounded(Run):
     def factors(self, expr: Reduce, term: torch.Tensor, axes: Axes, live: torch.Tensor):
         """What terms of a sum pass through, where that is more than they are; and how much of them is lost."""
         most = lost = None
-        among = factors_of(paste(expr.body, self.products(), None)) if expr.op == "sum" else []
+        among = factors_of(paste(expr.body, products_of(self.op), None)) if expr.op == "sum" else []
         if self.on_cores(expr) and isinstance(expr.body, Call):
             (a, ea), (b, eb) = (self.pair(arg, axes, live) for arg in expr.body.args)
             a, b = a.to(torch.float64), b.to(torch.float64)
@@ -392,13 +392,6 @@ class _Bounded(Run):
             most = through if most is None else torch.maximum(through, most)
             lost = under if lost is None else lost + under
         return most, lost
-
-    def products(self) -> dict[str, Nest]:
-        """Temporaries that are products: of kernels that multiply them again, factors among others."""
-        outputs = {o.name for o in self.op.outputs}
-        nests = [n for n in self.op.nests if n.name not in outputs]
-        found = [n for n in nests if isinstance(n.body, Call) and n.body.fn == "mul"]
-        return {n.name: replace(n, body=_apart(n)) for n in found}
 
     def together(self, expr: Reduce) -> int:
         """How many terms tensor cores add at once, at least: the terms of a step lie along one of the axes."""
@@ -439,10 +432,3 @@ class _Bounded(Run):
             outside = through.sum(-1) + error > _LARGEST[self.compute]
         # An order decides nothing where a term is NaN.
         return torch.where(outside & ~(terms & v.isnan()).any(-1), math.inf, error)
-
-
-def _apart(nest: Nest) -> Expr:
-    """Its body with indices of its own in reducers: it is pasted where others may be called so."""
-    reducers = (e for e in walk(nest.body) if isinstance(e, Reduce))
-    names = {b.index for e in reducers for b in e.binders}
-    return substitute_indices(nest.body, {k: index(f"{nest.name}.{k}") for k in names})
