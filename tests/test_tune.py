@@ -371,7 +371,7 @@ class Count:
         return lambda *a, **c: (used.append(c["num_warps"]), inner[grid](*a, **c))
 fresh.softmax_rows = Count()
 fresh._runs_kernels = lambda x: True
-x = torch.randn(7, 33)
+x = torch.randn(7, 38)
 torch.testing.assert_close(fresh.softmax(x), torch.softmax(x, -1))
 torch.testing.assert_close(fresh.softmax(x.half()).float(), torch.softmax(x, -1), atol=1e-3, rtol=1e-2)
 assert used == [2, 1], used
