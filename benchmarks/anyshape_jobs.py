@@ -159,7 +159,12 @@ def operands(drawn: Draw, device: str) -> dict[str, Any]:
 
 
 def metas(args: dict[str, Any]) -> dict[str, Any]:
-    return {n: v.to("meta") if isinstance(v, torch.Tensor) else v for n, v in args.items()}
+    """The same operands, strides too, on meta."""
+
+    def meta(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+    return {n: meta(v) if isinstance(v, torch.Tensor) else v for n, v in args.items()}
 
 
 def bound(function: Callable[..., Any], args: dict[str, Any]) -> Call:
