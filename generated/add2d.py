@@ -12,42 +12,8 @@ import math
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen import runtime
-from tritongen.runtime.copies import copied as _copied
-
-
-def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims, in the order in which the last one lies in memory.
-
-    Neighbours that every tensor walks as one run are merged.
-    """
-    if all(t.is_contiguous() for t in tensors):
-        return tuple(t.view(1, 1, t.numel()) for t in tensors)
-    last = tensors[-1]
-    dims = []
-    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
-        size, strides = last.shape[k], [t.stride(k) for t in tensors]
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
-            dims[-1] = (dims[-1][0] * size, strides)
-        elif size != 1:
-            dims.append((size, strides))
-    if len(dims) > 3:  # results lie alike: what differs is copied
-        alike = []
-        for t in tensors:
-            if t.stride() != last.stride():
-                t = _copied(t, torch.empty_like(last, dtype=t.dtype), 0)
-            alike.append(t)
-        return _three_dims(*alike)
-    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
-    shape = [size for size, _ in dims]
-    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
-
-
-def _runs_kernels(x: torch.Tensor) -> bool:
-    """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(add2d_float_flat, InterpretedFunction)
+from tritongen import lib, runtime
 
 
 @triton.jit
@@ -233,7 +199,7 @@ def choose_add2d_float(
 
 def launch_add2d_float(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
-    x, y, z = _three_dims(x, y, z)
+    x, y, z = lib.three_dims(x, y, z)
     outer, middle, inner = z.shape
     total = z.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y, z))
@@ -319,7 +285,7 @@ def choose_add2d_int(
 
 def launch_add2d_int(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
-    x, y, z = _three_dims(x, y, z)
+    x, y, z = lib.three_dims(x, y, z)
     outer, middle, inner = z.shape
     total = z.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y, z))
@@ -389,7 +355,7 @@ def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"add2d: y: dim 0 (M): expected {M} (from x), given {y.shape[0]}")
     if y.shape[1] != N:
         raise ValueError(f"add2d: y: dim 1 (N): expected {N} (from x), given {y.shape[1]}")
-    z = runtime.empty((M, N), x.dtype, x, y)
+    z = lib.empty((M, N), x.dtype, x, y)
     return z
 
 
@@ -432,6 +398,7 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/add2d.op",
+    lib=1,
     allocate=allocate_add2d,
     reference=add2d_reference,
     equals=add2d_torch,
@@ -444,7 +411,7 @@ def add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     z = allocate_add2d(x, y)
-    if not _runs_kernels(x):
+    if not lib.runs_kernels(x):
         return add2d_torch(x, y)
     if z.numel() > 0:
         with torch.cuda.device_of(x):

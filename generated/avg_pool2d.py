@@ -14,67 +14,8 @@ import math
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen import runtime
-from tritongen.runtime.copies import copied as _copied
-
-
-def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims, in the order in which the last one lies in memory.
-
-    Neighbours that every tensor walks as one run are merged.
-    """
-    if all(t.is_contiguous() for t in tensors):
-        return tuple(t.view(1, 1, t.numel()) for t in tensors)
-    last = tensors[-1]
-    dims = []
-    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
-        size, strides = last.shape[k], [t.stride(k) for t in tensors]
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
-            dims[-1] = (dims[-1][0] * size, strides)
-        elif size != 1:
-            dims.append((size, strides))
-    if len(dims) > 3:  # results lie alike: what differs is copied
-        alike = []
-        for t in tensors:
-            if t.stride() != last.stride():
-                t = _copied(t, torch.empty_like(last, dtype=t.dtype), 0)
-            alike.append(t)
-        return _three_dims(*alike)
-    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
-    shape = [size for size, _ in dims]
-    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
-
-
-def _runs_kernels(x: torch.Tensor) -> bool:
-    """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(avg_pool2d_channels, InterpretedFunction)
-
-
-@triton.jit
-def _phases(x, RUN: tl.constexpr):
-    """x[:, 0::RUN], x[:, 1::RUN], ...: what lies at each place of a run."""
-    if RUN == 1:
-        return (x,)
-    else:
-        even, odd = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
-        evens, odds = _phases(even, RUN // 2), _phases(odd, RUN // 2)
-        out = ()
-        for k in tl.static_range(RUN // 2):
-            out = out + (evens[k], odds[k])
-        return out
-
-
-@triton.jit
-def _taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
-    """Elements FIRST, FIRST + STEP, ... of every lane's line, EACH of them side by side."""
-    if EACH == 1:
-        return line[FIRST]
-    else:
-        even = _taken(line, FIRST, 2 * STEP, EACH // 2)
-        odd = _taken(line, FIRST + STEP, 2 * STEP, EACH // 2)
-        return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])
+from tritongen import lib, runtime
 
 
 @triton.jit
@@ -247,9 +188,9 @@ def avg_pool2d_runs(
                     mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
                     other=0.0,
                 )
-                x_line = x_line + _phases(x_run, RUN)
+                x_line = x_line + lib.phases(x_run, RUN)
             for s in tl.static_range(win):
-                x = _taken(x_line, s - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                x = lib.taken(x_line, s - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
                 y_sum_line += x
             y_sum += y_sum_line
         y = y_sum / (win * win)
@@ -413,7 +354,7 @@ def choose_avg_pool2d_x_in_lines(
 
 def launch_avg_pool2d_x_in_lines(x, x_in_lines) -> None:
     """Computes x_in_lines by the variant that fits, unchecked."""
-    x, x_in_lines = _three_dims(x, x_in_lines)
+    x, x_in_lines = lib.three_dims(x, x_in_lines)
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
     _, config = choose_avg_pool2d_x_in_lines(outer, middle, inner, turned)
@@ -708,7 +649,7 @@ def allocate_avg_pool2d(
     if win < 0:
         raise ValueError(f"avg_pool2d: requires win >= 0: {win} < {0}")
     y = torch.empty(
-        (N, C, P, Q), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x)
+        (N, C, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
     )
     return y
 
@@ -774,6 +715,7 @@ def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/avg_pool2d.op",
+    lib=1,
     allocate=allocate_avg_pool2d,
     reference=avg_pool2d_reference,
     equals=avg_pool2d_torch,
@@ -786,7 +728,7 @@ def avg_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     y = allocate_avg_pool2d(x, win, stride, pad)
-    if not _runs_kernels(x):
+    if not lib.runs_kernels(x):
         return avg_pool2d_torch(x, win, stride, pad)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
@@ -1083,7 +1025,7 @@ def choose_avg_pool2d_backward_dy_in_lines(
 
 def launch_avg_pool2d_backward_dy_in_lines(dy, dy_in_lines) -> None:
     """Computes dy_in_lines by the variant that fits, unchecked."""
-    dy, dy_in_lines = _three_dims(dy, dy_in_lines)
+    dy, dy_in_lines = lib.three_dims(dy, dy_in_lines)
     outer, middle, inner = dy_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dy_in_lines))
     _, config = choose_avg_pool2d_backward_dy_in_lines(outer, middle, inner, turned)
@@ -1326,7 +1268,7 @@ def allocate_avg_pool2d_backward(
     if win < 0:
         raise ValueError(f"avg_pool2d_backward: requires win >= 0: {win} < {0}")
     dx = torch.empty(
-        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(dy)
+        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy)
     )
     return dx
 
@@ -1389,6 +1331,7 @@ def avg_pool2d_backward_reference(
 
 @runtime.op(
     "specs/avg_pool2d.op",
+    lib=1,
     allocate=allocate_avg_pool2d_backward,
     reference=avg_pool2d_backward_reference,
     linear=(("x", "dy"),),
@@ -1402,7 +1345,7 @@ def avg_pool2d_backward(
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     dx = allocate_avg_pool2d_backward(x, dy, win, stride, pad)
-    if not _runs_kernels(x):
+    if not lib.runs_kernels(x):
         return avg_pool2d_backward_reference(x, dy, win, stride, pad)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):

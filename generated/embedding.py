@@ -15,14 +15,8 @@ import math
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen import runtime
-
-
-def _runs_kernels(x: torch.Tensor) -> bool:
-    """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(embedding_tile, InterpretedFunction)
+from tritongen import lib, runtime
 
 
 @triton.jit
@@ -164,6 +158,7 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/embedding.op",
+    lib=1,
     allocate=allocate_embedding,
     reference=embedding_reference,
     equals=embedding_torch,
@@ -176,7 +171,7 @@ def embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     y = allocate_embedding(table, idx)
-    if not _runs_kernels(table):
+    if not lib.runs_kernels(table):
         return embedding_torch(table, idx)
     if y.numel() > 0:
         with torch.cuda.device_of(table):
@@ -617,6 +612,7 @@ def embedding_backward_reference(
 
 @runtime.op(
     "specs/embedding.op",
+    lib=1,
     allocate=allocate_embedding_backward,
     reference=embedding_backward_reference,
     linear=(("table", "dy"),),
@@ -628,7 +624,7 @@ def embedding_backward(table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor)
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     dtable = allocate_embedding_backward(table, idx, dy)
-    if not _runs_kernels(table):
+    if not lib.runs_kernels(table):
         return embedding_backward_reference(table, idx, dy)
     if dtable.numel() > 0:
         with torch.cuda.device_of(table):

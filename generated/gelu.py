@@ -12,180 +12,15 @@ import math
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
-from triton.language.extra import libdevice
 
-from tritongen import runtime
-from tritongen.runtime.copies import copied as _copied
-
-
-def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims, in the order in which the last one lies in memory.
-
-    Neighbours that every tensor walks as one run are merged.
-    """
-    if all(t.is_contiguous() for t in tensors):
-        return tuple(t.view(1, 1, t.numel()) for t in tensors)
-    last = tensors[-1]
-    dims = []
-    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
-        size, strides = last.shape[k], [t.stride(k) for t in tensors]
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
-            dims[-1] = (dims[-1][0] * size, strides)
-        elif size != 1:
-            dims.append((size, strides))
-    if len(dims) > 3:  # results lie alike: what differs is copied
-        alike = []
-        for t in tensors:
-            if t.stride() != last.stride():
-                t = _copied(t, torch.empty_like(last, dtype=t.dtype), 0)
-            alike.append(t)
-        return _three_dims(*alike)
-    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
-    shape = [size for size, _ in dims]
-    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
-
-
-def _runs_kernels(x: torch.Tensor) -> bool:
-    """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(gelu_flat, InterpretedFunction)
-
-
-@triton.jit
-def _exp_rest(x, low):
-    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * 2**n: right to 2**-26 before 1 + rest rounds."""
-    n = libdevice.nearbyint(x * 1.44269504)
-    rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
-    low = n * 1.42860677e-06 - low
-    r = rest - low
-    p = 0.00138145382 * r + 0.00836874545
-    p = p * r + 0.041668389
-    p = p * r + 0.166665211
-    p = p * r + 0.49999994
-    return rest + libdevice.fma(p, r * r, -low), n
-
-
-@triton.jit
-def _exp_parts(x, low):
-    """e**(x + low), as (1 + rest) * scale."""
-    rest, n = _exp_rest(x, low)
-    return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
-
-
-@triton.jit
-def _product_over(q, q_low, rest, below, below_low, inverse):
-    """(q + q_low) * (1 + rest) / (below + below_low), with what each rounding lost; inverse is near 1 / below."""
-    above = libdevice.fma(q, rest, q)
-    above_low = libdevice.fma(q, rest, q - above) + q_low * (1.0 + rest)
-    y = above * inverse
-    lost = libdevice.fma(-y, below, above) - y * below_low + above_low
-    return y + lost * inverse
-
-
-@triton.jit
-def _ndtr(x, HALF: tl.constexpr = False):
-    """The normal distribution function, right in its tail too. HALF: right to half an ulp of a half type."""
-    if x.dtype == tl.float64:
-        return 0.5 * libdevice.erfc(x * -0.7071067811865476)
-    elif HALF:
-        t = libdevice.fast_dividef(1.0, 1.0 + 0.3 * tl.abs(x))
-        p = 0.0360364579 * t - 0.158714205
-        p = p * t + 0.208965525
-        p = p * t - 0.0560966544
-        p = p * t + 0.129843786
-        p = p * t + 0.0995229632
-        p = p * t + 0.120816909
-        p = p * t + 0.119625196
-        tail = p * t * tl.exp2(x * x * -0.72134752)
-        return tl.where(x < 0, tail, 1.0 - tail)
-    else:
-        a = tl.minimum(tl.abs(x), 15.0, propagate_nan=tl.PropagateNan.ALL)
-        s = a * a
-        rest, scale = _exp_parts(-0.5 * s, 0.5 * libdevice.fma(-a, a, s))
-        below = a + 1.5
-        inverse = libdevice.fast_dividef(1.0, below)
-        t = (a - 1.5) * inverse
-        p = 0.000152097258 * t + 0.000464542245
-        p = p * t + 0.000250460347
-        p = p * t - 0.00103796308
-        p = p * t - 0.00271133403
-        p = p * t - 0.00243780506
-        p = p * t + 0.00398863573
-        p = p * t + 0.0176416524
-        p = p * t + 0.0178964343
-        p = p * t - 0.0574956127
-        p = p * t - 0.195099473
-        q = libdevice.fma(p, t, 0.617341995)
-        q_low = libdevice.fma(p, t, 0.617341995 - q) + 7.11400716e-09
-        below_low = a - (below - 1.5)
-        tail = _product_over(q, q_low, rest, below, below_low, inverse) * scale
-        return tl.where(x < 0, tail, 1.0 - tail)
-
-
-@triton.jit
-def _times_ndtr(x, HALF: tl.constexpr = False):
-    """x times the normal distribution function, gelu: x's tail is no smaller than it must be, and cheaper."""
-    if x.dtype == tl.float64:
-        return x * _ndtr(x)
-    elif HALF:
-        # max(x, 0) - a * tail, where tail = root**2: one exp2, as nothing overlaps it behind a product
-        a = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
-        p = -1.07908926e-09 * a + 7.71195516e-08
-        p = p * a - 2.42223541e-06
-        p = p * a + 4.43062017e-05
-        p = p * a - 0.000529290119
-        p = p * a + 0.00441704923
-        p = p * a - 0.0271870531
-        p = p * a - 0.229130998
-        p = p * a - 0.575626791
-        root = tl.exp2(p * a - 0.5)  # tl.exp2 takes denormals for 0
-        return tl.where(x < 0, 0.0, x) - a * root * root
-    else:
-        # max(x, 0) - a * tail, where tail = inverse * (1 + q(z) * z) * e**(-a**2 / 2) / 2
-        part = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
-        a = tl.minimum(part, 15.0, propagate_nan=tl.PropagateNan.ALL)
-        b = -0.5 * a
-        s = a * b
-        rest, n = _exp_rest(s, libdevice.fma(a, b, -s))
-        below = a + 1.5
-        inverse = libdevice.fast_dividef(1.0, below)
-        lost = libdevice.fma(-below, inverse, 1.0)
-        lost = libdevice.fma(below - 1.5 - a, inverse, lost)
-        z = 0.461645067 - 3.0 * inverse
-        q = 0.000298948115 * z + 0.00270005083
-        q = q * z + 0.0102861961
-        q = q * z + 0.0202447083
-        q = q * z + 0.0166983809
-        q = q * z - 0.0128044356
-        q = q * z - 0.0395797454
-        q = q * z + 0.00266112247
-        q = q * z + 0.101315856
-        q = q * z + 0.00450621033
-        q = q * z - 0.45990935
-        more = libdevice.fma(q * z, 1.0 + rest, rest)
-        more = libdevice.fma(1.2 * lost, 1.0 + more, more)  # z moves with inverse: by a fifth more
-        tail = libdevice.fma(inverse, more, inverse)
-        tail_low = libdevice.fma(inverse, more, inverse - tail)
-        lower = libdevice.fma(part, tail, part * tail_low) * tl.exp2(n - 1.0)
-        return tl.where(x < 0, -0.0, x) - lower
-
-
-@triton.jit
-def _exp(x, HALF: tl.constexpr = False):
-    """e**x. HALF: right to half an ulp of a half type, in half the instructions."""
-    if x.dtype == tl.float64:
-        return libdevice.exp(x)
-    elif HALF:
-        return tl.exp(x)
-    else:
-        return libdevice.exp(x)
+from tritongen import lib, runtime
 
 
 @triton.jit
 def gelu_flat_block(x_ptr, y_ptr, x_i, y_i, HALF: tl.constexpr, COMPUTE: tl.constexpr, i, inside):
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
-    y = _times_ndtr(x, HALF)
+    y = lib.times_ndtr(x, HALF)
     tl.store(y_ptr + i * y_i, y, mask=inside)
 
 
@@ -239,7 +74,7 @@ def gelu_strided(
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
-    y = _times_ndtr(x, HALF)
+    y = lib.times_ndtr(x, HALF)
     tl.store(
         y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at,
         y,
@@ -281,7 +116,7 @@ def choose_gelu(
 
 def launch_gelu(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
-    x, y = _three_dims(x, y)
+    x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y))
@@ -364,6 +199,7 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
+    lib=1,
     allocate=allocate_gelu,
     reference=gelu_reference,
     equals=gelu_torch,
@@ -376,7 +212,7 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     y = allocate_gelu(x)
-    if not _runs_kernels(x):
+    if not lib.runs_kernels(x):
         return gelu_torch(x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
@@ -391,7 +227,7 @@ def gelu_backward_flat_block(
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
-    dx = dy * _ndtr(x, HALF) + dy * x * (0.3989422804014327 * _exp(-0.5 * x * x, HALF))
+    dx = dy * lib.ndtr(x, HALF) + dy * x * (0.3989422804014327 * lib.exp(-0.5 * x * x, HALF))
     tl.store(dx_ptr + i * dx_i, dx, mask=inside)
 
 
@@ -467,7 +303,7 @@ def gelu_backward_strided(
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
-    dx = dy * _ndtr(x, HALF) + dy * x * (0.3989422804014327 * _exp(-0.5 * x * x, HALF))
+    dx = dy * lib.ndtr(x, HALF) + dy * x * (0.3989422804014327 * lib.exp(-0.5 * x * x, HALF))
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
         dx,
@@ -509,7 +345,7 @@ def choose_gelu_backward(
 
 def launch_gelu_backward(x, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
-    dy, x, dx = _three_dims(dy, x, dx)
+    dy, x, dx = lib.three_dims(dy, x, dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, x, dx))
@@ -581,7 +417,7 @@ def allocate_gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
         raise ValueError(
             f"gelu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"
         )
-    dx = runtime.empty(x.shape, x.dtype, dy, x)
+    dx = lib.empty(x.shape, x.dtype, dy, x)
     return dx
 
 
@@ -608,6 +444,7 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
+    lib=1,
     allocate=allocate_gelu_backward,
     reference=gelu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),
@@ -620,7 +457,7 @@ def gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     dx = allocate_gelu_backward(x, dy)
-    if not _runs_kernels(x):
+    if not lib.runs_kernels(x):
         return gelu_backward_reference(x, dy)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):

@@ -15,14 +15,8 @@ import math
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen import runtime
-
-
-def _runs_kernels(x: torch.Tensor) -> bool:
-    """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(index_add_box, InterpretedFunction)
+from tritongen import lib, runtime
 
 
 @triton.jit
@@ -438,6 +432,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
 
 @runtime.op(
     "specs/index_add.op",
+    lib=1,
     allocate=allocate_index_add,
     reference=index_add_reference,
     equals=index_add_torch,
@@ -452,7 +447,7 @@ def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.T
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     y = allocate_index_add(y0, index, x)
-    if not _runs_kernels(y0):
+    if not lib.runs_kernels(y0):
         return index_add_torch(y0, index, x)
     if y.numel() > 0:
         with torch.cuda.device_of(y0):
@@ -589,6 +584,7 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
 
 @runtime.op(
     "specs/index_add.op",
+    lib=1,
     allocate=allocate_index_add_backward,
     reference=index_add_backward_reference,
     linear=(("dy",),),
@@ -600,7 +596,7 @@ def index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     dx = allocate_index_add_backward(index, dy)
-    if not _runs_kernels(index):
+    if not lib.runs_kernels(index):
         return index_add_backward_reference(index, dy)
     if dx.numel() > 0:
         with torch.cuda.device_of(index):

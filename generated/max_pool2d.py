@@ -14,80 +14,8 @@ import math
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen import runtime
-from tritongen.runtime.copies import copied as _copied
-
-
-def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims, in the order in which the last one lies in memory.
-
-    Neighbours that every tensor walks as one run are merged.
-    """
-    if all(t.is_contiguous() for t in tensors):
-        return tuple(t.view(1, 1, t.numel()) for t in tensors)
-    last = tensors[-1]
-    dims = []
-    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
-        size, strides = last.shape[k], [t.stride(k) for t in tensors]
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
-            dims[-1] = (dims[-1][0] * size, strides)
-        elif size != 1:
-            dims.append((size, strides))
-    if len(dims) > 3:  # results lie alike: what differs is copied
-        alike = []
-        for t in tensors:
-            if t.stride() != last.stride():
-                t = _copied(t, torch.empty_like(last, dtype=t.dtype), 0)
-            alike.append(t)
-        return _three_dims(*alike)
-    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
-    shape = [size for size, _ in dims]
-    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
-
-
-def _runs_kernels(x: torch.Tensor) -> bool:
-    """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(max_pool2d_channels, InterpretedFunction)
-
-
-@triton.jit
-def _nan_max(a, b):
-    """The larger; NaN where either is NaN."""
-    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def _phases(x, RUN: tl.constexpr):
-    """x[:, 0::RUN], x[:, 1::RUN], ...: what lies at each place of a run."""
-    if RUN == 1:
-        return (x,)
-    else:
-        even, odd = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
-        evens, odds = _phases(even, RUN // 2), _phases(odd, RUN // 2)
-        out = ()
-        for k in tl.static_range(RUN // 2):
-            out = out + (evens[k], odds[k])
-        return out
-
-
-@triton.jit
-def _taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
-    """Elements FIRST, FIRST + STEP, ... of every lane's line, EACH of them side by side."""
-    if EACH == 1:
-        return line[FIRST]
-    else:
-        even = _taken(line, FIRST, 2 * STEP, EACH // 2)
-        odd = _taken(line, FIRST + STEP, 2 * STEP, EACH // 2)
-        return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])
-
-
-@triton.jit
-def _first_max(a, i, b, j):
-    """The larger value and its place: NaN before any number, the lower place at a tie."""
-    left = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
-    return tl.where(left, a, b), tl.where(left, i, j)
+from tritongen import lib, runtime
 
 
 @triton.jit
@@ -185,8 +113,8 @@ def max_pool2d_channels(
                     mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W)) & (c < C),
                     other=float("-inf"),
                 ).to(COMPUTE)
-                y_max_line = _nan_max(y_max_line, x)
-            y_max = _nan_max(y_max, y_max_line)
+                y_max_line = lib.nan_max(y_max_line, x)
+            y_max = lib.nan_max(y_max, y_max_line)
         ys = ys + (y_max,)
     for i in tl.static_range(STEPS):
         tl.store(
@@ -261,11 +189,11 @@ def max_pool2d_runs(
                     mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
                     other=float("-inf"),
                 )
-                x_line = x_line + _phases(x_run, RUN)
+                x_line = x_line + lib.phases(x_run, RUN)
             for s in tl.static_range(win):
-                x = _taken(x_line, s - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
-                y_max_line = _nan_max(y_max_line, x)
-            y_max = _nan_max(y_max, y_max_line)
+                x = lib.taken(x_line, s - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                y_max_line = lib.nan_max(y_max_line, x)
+            y_max = lib.nan_max(y_max, y_max_line)
         ys = ys + (y_max,)
     for i in tl.static_range(STEPS):
         tl.store(
@@ -326,8 +254,8 @@ def max_pool2d_window(
                     & ((q < Q) & (x_w >= 0) & (x_w < W)),
                     other=float("-inf"),
                 ).to(COMPUTE)
-                y_max_line = _nan_max(y_max_line, x)
-            y_max = _nan_max(y_max, y_max_line)
+                y_max_line = lib.nan_max(y_max_line, x)
+            y_max = lib.nan_max(y_max, y_max_line)
         ys = ys + (y_max,)
     for i in tl.static_range(STEPS):
         tl.store(
@@ -390,7 +318,7 @@ def max_pool2d_box(
                 mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                 other=float("-inf"),
             ).to(COMPUTE)
-            y_max = _nan_max(y_max, x)
+            y_max = lib.nan_max(y_max, x)
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + q * y_3, y_max, mask=inside)
 
 
@@ -425,7 +353,7 @@ def choose_max_pool2d_x_in_lines(
 
 def launch_max_pool2d_x_in_lines(x, x_in_lines) -> None:
     """Computes x_in_lines by the variant that fits, unchecked."""
-    x, x_in_lines = _three_dims(x, x_in_lines)
+    x, x_in_lines = lib.three_dims(x, x_in_lines)
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
     _, config = choose_max_pool2d_x_in_lines(outer, middle, inner, turned)
@@ -716,7 +644,7 @@ def allocate_max_pool2d(
     if Q < 0:
         raise ValueError(f"max_pool2d: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}")
     y = torch.empty(
-        (N, C, P, Q), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x)
+        (N, C, P, Q), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
     )
     return y
 
@@ -795,6 +723,7 @@ def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/max_pool2d.op",
+    lib=1,
     allocate=allocate_max_pool2d,
     reference=max_pool2d_reference,
     equals=max_pool2d_torch,
@@ -806,7 +735,7 @@ def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     y = allocate_max_pool2d(x, win, stride, pad)
-    if not _runs_kernels(x):
+    if not lib.runs_kernels(x):
         return max_pool2d_torch(x, win, stride, pad)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
@@ -909,7 +838,7 @@ def max_pool2d_backward_y_at_channels(
                     mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W)) & (c < C),
                     other=float("-inf"),
                 ).to(COMPUTE)
-                y_at_best, y_at = _first_max(y_at_best, y_at, x, r2 * win + s2)
+                y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
         y_ats = y_ats + (y_at,)
     for i in tl.static_range(STEPS):
         tl.store(
@@ -984,10 +913,10 @@ def max_pool2d_backward_y_at_runs(
                     mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
                     other=float("-inf"),
                 )
-                x_line = x_line + _phases(x_run, RUN)
+                x_line = x_line + lib.phases(x_run, RUN)
             for s2 in tl.static_range(win):
-                x = _taken(x_line, s2 - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
-                y_at_best, y_at = _first_max(y_at_best, y_at, x, r2 * win + s2)
+                x = lib.taken(x_line, s2 - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
         y_ats = y_ats + (y_at,)
     for i in tl.static_range(STEPS):
         tl.store(
@@ -1048,7 +977,7 @@ def max_pool2d_backward_y_at_window(
                     & ((q < Q) & (x_w >= 0) & (x_w < W)),
                     other=float("-inf"),
                 ).to(COMPUTE)
-                y_at_best, y_at = _first_max(y_at_best, y_at, x, r2 * win + s2)
+                y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
         y_ats = y_ats + (y_at,)
     for i in tl.static_range(STEPS):
         tl.store(
@@ -1112,7 +1041,7 @@ def max_pool2d_backward_y_at_box(
                 mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                 other=float("-inf"),
             ).to(COMPUTE)
-            y_at_best, y_at = _first_max(y_at_best, y_at, x, r2 * win + s2)
+            y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
     tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + p * y_at_2 + q * y_at_3, y_at, mask=inside)
 
@@ -1238,7 +1167,7 @@ def choose_max_pool2d_backward_y_at_x_in_lines(
 
 def launch_max_pool2d_backward_y_at_x_in_lines(x, x_in_lines) -> None:
     """Computes x_in_lines by the variant that fits, unchecked."""
-    x, x_in_lines = _three_dims(x, x_in_lines)
+    x, x_in_lines = lib.three_dims(x, x_in_lines)
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
     _, config = choose_max_pool2d_backward_y_at_x_in_lines(outer, middle, inner, turned)
@@ -1734,6 +1663,7 @@ def max_pool2d_backward_reference(
 
 @runtime.op(
     "specs/max_pool2d.op",
+    lib=1,
     allocate=allocate_max_pool2d_backward,
     reference=max_pool2d_backward_reference,
     linear=(("x", "dy"),),
@@ -1747,7 +1677,7 @@ def max_pool2d_backward(
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     dx = allocate_max_pool2d_backward(x, dy, win, stride, pad)
-    if not _runs_kernels(x):
+    if not lib.runs_kernels(x):
         return max_pool2d_backward_reference(x, dy, win, stride, pad)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):

@@ -12,42 +12,8 @@ import math
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen import runtime
-from tritongen.runtime.copies import copied as _copied
-
-
-def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims, in the order in which the last one lies in memory.
-
-    Neighbours that every tensor walks as one run are merged.
-    """
-    if all(t.is_contiguous() for t in tensors):
-        return tuple(t.view(1, 1, t.numel()) for t in tensors)
-    last = tensors[-1]
-    dims = []
-    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
-        size, strides = last.shape[k], [t.stride(k) for t in tensors]
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
-            dims[-1] = (dims[-1][0] * size, strides)
-        elif size != 1:
-            dims.append((size, strides))
-    if len(dims) > 3:  # results lie alike: what differs is copied
-        alike = []
-        for t in tensors:
-            if t.stride() != last.stride():
-                t = _copied(t, torch.empty_like(last, dtype=t.dtype), 0)
-            alike.append(t)
-        return _three_dims(*alike)
-    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
-    shape = [size for size, _ in dims]
-    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
-
-
-def _runs_kernels(x: torch.Tensor) -> bool:
-    """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(relu_flat, InterpretedFunction)
+from tritongen import lib, runtime
 
 
 @triton.jit
@@ -147,7 +113,7 @@ def choose_relu(
 
 def launch_relu(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
-    x, y = _three_dims(x, y)
+    x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y))
@@ -221,6 +187,7 @@ def relu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
+    lib=1,
     allocate=allocate_relu,
     reference=relu_reference,
     equals=relu_torch,
@@ -233,7 +200,7 @@ def relu(x: torch.Tensor) -> torch.Tensor:
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     y = allocate_relu(x)
-    if not _runs_kernels(x):
+    if not lib.runs_kernels(x):
         return relu_torch(x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
@@ -354,7 +321,7 @@ def choose_relu_backward(
 
 def launch_relu_backward(x, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
-    x, dy, dx = _three_dims(x, dy, dx)
+    x, dy, dx = lib.three_dims(x, dy, dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, dy, dx))
@@ -424,7 +391,7 @@ def allocate_relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
         raise ValueError(
             f"relu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"
         )
-    dx = runtime.empty(x.shape, x.dtype, x, dy)
+    dx = lib.empty(x.shape, x.dtype, x, dy)
     return dx
 
 
@@ -451,6 +418,7 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
+    lib=1,
     allocate=allocate_relu_backward,
     reference=relu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),
@@ -463,7 +431,7 @@ def relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     dx = allocate_relu_backward(x, dy)
-    if not _runs_kernels(x):
+    if not lib.runs_kernels(x):
         return relu_backward_reference(x, dy)
     if dx.numel() > 0:
         with torch.cuda.device_of(x):

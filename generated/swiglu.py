@@ -12,82 +12,8 @@ import math
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
-from triton.language.extra import libdevice
 
-from tritongen import runtime
-from tritongen.runtime.copies import copied as _copied
-
-
-def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims, in the order in which the last one lies in memory.
-
-    Neighbours that every tensor walks as one run are merged.
-    """
-    if all(t.is_contiguous() for t in tensors):
-        return tuple(t.view(1, 1, t.numel()) for t in tensors)
-    last = tensors[-1]
-    dims = []
-    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
-        size, strides = last.shape[k], [t.stride(k) for t in tensors]
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
-            dims[-1] = (dims[-1][0] * size, strides)
-        elif size != 1:
-            dims.append((size, strides))
-    if len(dims) > 3:  # results lie alike: what differs is copied
-        alike = []
-        for t in tensors:
-            if t.stride() != last.stride():
-                t = _copied(t, torch.empty_like(last, dtype=t.dtype), 0)
-            alike.append(t)
-        return _three_dims(*alike)
-    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
-    shape = [size for size, _ in dims]
-    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
-
-
-def _runs_kernels(x: torch.Tensor) -> bool:
-    """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(swiglu_flat, InterpretedFunction)
-
-
-@triton.jit
-def _exp_rest(x, low):
-    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * 2**n: right to 2**-26 before 1 + rest rounds."""
-    n = libdevice.nearbyint(x * 1.44269504)
-    rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
-    low = n * 1.42860677e-06 - low
-    r = rest - low
-    p = 0.00138145382 * r + 0.00836874545
-    p = p * r + 0.041668389
-    p = p * r + 0.166665211
-    p = p * r + 0.49999994
-    return rest + libdevice.fma(p, r * r, -low), n
-
-
-@triton.jit
-def _exp_parts(x, low):
-    """e**(x + low), as (1 + rest) * scale."""
-    rest, n = _exp_rest(x, low)
-    return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
-
-
-@triton.jit
-def _sigmoid(x, HALF: tl.constexpr = False):
-    """1 / (1 + e**-x), without overflow. HALF: right to half an ulp of a half type, and faster."""
-    if x.dtype == tl.float64:
-        return 1.0 / (1.0 + libdevice.exp(-x))
-    elif HALF:
-        return 1.0 / (1.0 + tl.exp2(x * -1.44269504))
-    else:
-        below = tl.maximum(-tl.abs(x), -104.0, propagate_nan=tl.PropagateNan.ALL)
-        rest, scale = _exp_parts(below, 0.0)
-        e = (1.0 + rest) * scale
-        above = tl.where(x < 0, e, 1.0)
-        low = tl.where(x < 0, rest * scale - (e - scale), 0.0)
-        inverse = libdevice.fast_dividef(1.0, 1.0 + e)
-        y = above * inverse
-        return y + (libdevice.fma(-y, 1.0 + e, above) + low) * inverse  # what rounding lost
+from tritongen import lib, runtime
 
 
 @triton.jit
@@ -97,7 +23,7 @@ def swiglu_flat_block(
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
     up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
-    y = gate * _sigmoid(gate, HALF) * up
+    y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(y_ptr + i * y_i, y, mask=inside)
 
 
@@ -172,7 +98,7 @@ def swiglu_strided(
         up_ptr + outer_at * up_outer_at + middle_at * up_middle_at + inner_at * up_inner_at,
         mask=inside,
     ).to(COMPUTE)
-    y = gate * _sigmoid(gate, HALF) * up
+    y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(
         y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at,
         y,
@@ -214,7 +140,7 @@ def choose_swiglu(
 
 def launch_swiglu(gate, up, y) -> None:
     """Computes y by the variant that fits, unchecked."""
-    gate, up, y = _three_dims(*torch.broadcast_tensors(gate, up, y))
+    gate, up, y = lib.three_dims(*torch.broadcast_tensors(gate, up, y))
     outer, middle, inner = y.shape
     total = y.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (gate, up, y))
@@ -288,7 +214,7 @@ def allocate_swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         raise ValueError(
             f"swiglu: up: batch shape {tuple(up.shape)} does not broadcast with {tuple(gate.shape)} (from gate)"
         ) from None
-    y = runtime.empty(batch_shape, gate.dtype, gate, up)
+    y = lib.empty(batch_shape, gate.dtype, gate, up)
     return y
 
 
@@ -321,6 +247,7 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/swiglu.op",
+    lib=1,
     allocate=allocate_swiglu,
     reference=swiglu_reference,
     equals=swiglu_torch,
@@ -334,7 +261,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     y = allocate_swiglu(gate, up)
-    if not _runs_kernels(gate):
+    if not lib.runs_kernels(gate):
         return swiglu_torch(gate, up)
     if y.numel() > 0:
         with torch.cuda.device_of(gate):
@@ -363,11 +290,11 @@ def swiglu_backward_flat_block(
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
     gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
-    dgate = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
-        _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
+    dgate = dy * up * lib.sigmoid(gate, HALF) + dy * up * gate * (
+        lib.sigmoid(gate, HALF) * (1.0 - lib.sigmoid(gate))
     )
     tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
-    dup = dy * (gate * _sigmoid(gate, HALF))
+    dup = dy * (gate * lib.sigmoid(gate, HALF))
     tl.store(dup_ptr + i * dup_i, dup, mask=inside)
 
 
@@ -494,8 +421,8 @@ def swiglu_backward_strided(
         gate_ptr + outer_at * gate_outer_at + middle_at * gate_middle_at + inner_at * gate_inner_at,
         mask=inside,
     ).to(COMPUTE)
-    dgate = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
-        _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
+    dgate = dy * up * lib.sigmoid(gate, HALF) + dy * up * gate * (
+        lib.sigmoid(gate, HALF) * (1.0 - lib.sigmoid(gate))
     )
     tl.store(
         dgate_ptr
@@ -505,7 +432,7 @@ def swiglu_backward_strided(
         dgate,
         mask=inside,
     )
-    dup = dy * (gate * _sigmoid(gate, HALF))
+    dup = dy * (gate * lib.sigmoid(gate, HALF))
     tl.store(
         dup_ptr + outer_at * dup_outer_at + middle_at * dup_middle_at + inner_at * dup_inner_at,
         dup,
@@ -547,7 +474,7 @@ def choose_swiglu_backward(
 
 def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
     """Computes dgate, dup by the variant that fits, unchecked."""
-    dy, up, gate, dgate, dup = _three_dims(*torch.broadcast_tensors(dy, up, gate, dgate, dup))
+    dy, up, gate, dgate, dup = lib.three_dims(*torch.broadcast_tensors(dy, up, gate, dgate, dup))
     outer, middle, inner = dup.shape
     total = dup.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, up, gate, dgate, dup))
@@ -649,8 +576,8 @@ def allocate_swiglu_backward(
         raise ValueError(
             f"swiglu_backward: up: batch shape {tuple(up.shape)} does not broadcast with {tuple(dy.shape)} (from dy)"
         )
-    dgate = runtime.empty(dy.shape, gate.dtype, dy, up, gate)
-    dup = runtime.empty(dy.shape, gate.dtype, dy, up, gate)
+    dgate = lib.empty(dy.shape, gate.dtype, dy, up, gate)
+    dup = lib.empty(dy.shape, gate.dtype, dy, up, gate)
     return dgate, dup
 
 
@@ -684,6 +611,7 @@ def swiglu_backward_reference(
 
 @runtime.op(
     "specs/swiglu.op",
+    lib=1,
     allocate=allocate_swiglu_backward,
     reference=swiglu_backward_reference,
     batch=runtime.Batch({"gate": (0, 0), "up": (0, 0), "dy": (0, 0)}, (0, 0)),
@@ -698,7 +626,7 @@ def swiglu_backward(
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     dgate, dup = allocate_swiglu_backward(gate, up, dy)
-    if not _runs_kernels(gate):
+    if not lib.runs_kernels(gate):
         return swiglu_backward_reference(gate, up, dy)
     if dgate.numel() > 0 or dup.numel() > 0:
         with torch.cuda.device_of(gate):

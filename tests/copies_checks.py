@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tritongen.runtime.copies import flattened, packed, reshaped
+from tritongen.lib import flattened, packed, reshaped
 
 DTYPES = (torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int64, torch.bool)
 

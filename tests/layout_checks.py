@@ -11,9 +11,9 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tritongen.lib import empty, memory_format, three_dims
 from tritongen.pipeline import build
 from tritongen.proof.variants import forced, ways
-from tritongen.runtime.layout import empty, memory_format
 from tritongen.runtime.load import load_text
 
 SPECS = Path(__file__).parent.parent / "specs"
@@ -96,7 +96,7 @@ def test_one_operand_is_followed_and_flat_where_dense():
         module, plan = of((SPECS / f"{name}.op").read_text(), name)
         for kind, x in images().items():
             held(module, plan, torch_op(x), x)
-            outer, middle, _ = module._three_dims(x, torch.empty_like(x))[0].shape
+            outer, middle, _ = three_dims(x, torch.empty_like(x))[0].shape
             assert outer * middle == 1 or kind in ("expanded", "channels last, sliced"), kind
 
 

@@ -11,7 +11,6 @@ from evaluate import apply_torch
 
 import tritongen
 from tritongen.ir.functions import ATOM, FUNCTIONS, fill, with_flag
-from tritongen.ir.helpers import HELPERS
 from tritongen.runtime.load import load_text
 
 pytestmark = [
@@ -30,7 +29,7 @@ CHUNK = 1 << 26
 
 def kernels():
     lines = ["import triton", "import triton.language as tl"]
-    lines += ["from triton.language.extra import libdevice", "", *HELPERS.values()]
+    lines += ["from triton.language.extra import libdevice", "from tritongen import lib", ""]
     for row in ROWS:
         text = with_flag(row.triton, "HALF") if row.half else row.triton
         lines += [

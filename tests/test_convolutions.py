@@ -13,7 +13,7 @@ import pytest
 import torch
 import triton.language as tl
 
-from tritongen import pipeline, trace
+from tritongen import lib, pipeline, trace
 from tritongen.choice import microseconds
 from tritongen.runtime.load import load_text
 from tritongen.schedule.rules import evaluate
@@ -63,12 +63,12 @@ def test_places_that_are_stored_apart_come_first():
 
 def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):
     """With a stride, a descriptor's row reaches over the rows in between, to its 2^31st element at most."""
-    built = pipeline.build((SPECS / "conv2d.op").read_text(), "c.op")
-    module = load_text(built.name, built.raw)
-    monkeypatch.setattr(module, "_takes_tiles", lambda *operands: True)
+    assert "stepped=True" in pipeline.build((SPECS / "conv2d.op").read_text(), "c.op").raw
+    monkeypatch.setattr(lib.descriptors, "takes_tiles", lambda *operands: True)
     w = meta(64, 3, 3, 64)
-    assert module._takes_patches(meta(8, 1024, 1024, 64), w)
-    assert not module._takes_patches(meta(8, 64, 2**20, 2048), w)
+    assert lib.takes_patches(meta(8, 1024, 1024, 64), w, stepped=True)
+    assert lib.takes_patches(meta(8, 64, 2**20, 2048), w)
+    assert not lib.takes_patches(meta(8, 64, 2**20, 2048), w, stepped=True)
 
 
 def test_eight_channels_are_loaded_16_bytes_at_a_time():
@@ -130,12 +130,10 @@ def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
 
 def test_patches_are_long_where_places_are_stored_side_by_side():
     """A row two places longer than a power of two was covered by twos: with the fewest patches, at 56 TFLOP/s."""
-    built = pipeline.build((SPECS / "conv2d.op").read_text(), "conv2d.op")
-    sides = load_text(built.name, built.raw)._patch
-    assert sides(128, 64, 65538) == (1, 128)
-    assert sides(128, 8, 1026, 1026) == (2, 2, 32)
-    assert sides(128, 64, 254, 254) == (1, 1, 128)
-    assert sides(128, 64, 56, 56) == (2, 8, 8)  # a seventh more is too many
+    assert lib.patch(128, 64, 65538) == (1, 128)
+    assert lib.patch(128, 8, 1026, 1026) == (2, 2, 32)
+    assert lib.patch(128, 64, 254, 254) == (1, 1, 128)
+    assert lib.patch(128, 64, 56, 56) == (2, 8, 8)  # a seventh more is too many
 
 
 def test_three_channels_are_stored_as_four():

@@ -16,9 +16,9 @@ import pytest
 import torch
 from evaluate import apply_torch, evaluate
 
+from tritongen.emit import library
 from tritongen.ir import functions as table
 from tritongen.ir.functions import FUNCTIONS, Function, Text
-from tritongen.ir.helpers import HELPERS
 from tritongen.runtime.load import load_text
 from tritongen.syntax.parse import parse_expression
 
@@ -68,7 +68,8 @@ def kernel_source(kind: str) -> str:
             "import triton.language as tl",
             "from triton.language.extra import libdevice",
             "",
-            *HELPERS.values(),
+            "from tritongen import lib",
+            "",
             "@triton.jit",
             "def kernel(pa, pb, pc, out):",
             f"    i = tl.arange(0, {COUNT})",
@@ -265,7 +266,7 @@ def test_every_libdevice_function_has_a_stand_in_for_the_interpreter():
     texts = [
         t for row in FUNCTIONS.values() for t in (row.triton, row.triton_int, row.triton_bool) if t
     ]
-    sources = [t.template for t in texts] + list(HELPERS.values())
+    sources = [t.template for t in texts] + [f.text for f in library.functions().values()]
     named = {name for source in sources for name in re.findall(r"libdevice\.(\w+)", source)}
     assert named and named <= set(stand_ins._TORCH) | set(stand_ins._PREDICATES)
 

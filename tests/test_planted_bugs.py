@@ -39,7 +39,7 @@ BUGS = (
     Bug("dropped mask of a load", "row_sum", ", mask=inside, other=0.0)", ")"),
     Bug("dropped mask of a store", "relu", "y, mask=inside)", "y)"),
     Bug("wrong identity", "row_max", 'other=float("-inf")', "other=0.0"),
-    Bug("floor for truncate", "halves", "_floor_div(x, y * y + 1)", "x // (y * y + 1)"),
+    Bug("floor for truncate", "halves", "lib.floor_div(x, y * y + 1)", "x // (y * y + 1)"),
     Bug(
         "accumulator as narrow as the operand",
         "row_sum",
@@ -55,8 +55,8 @@ BUGS = (
     Bug("padding not left out", "avg_pool2d", "(x_w >= 0) & ", ""),
     Bug("last of equal extremes", "row_argmax", "(i < j)", "(i > j)"),
     Bug("NaN is no extreme", "row_argmax", "| ((a != a) & (b == b)) ", ""),
-    Bug("lost NaN", "row_max", ", propagate_nan=tl.PropagateNan.ALL", "", "ptx"),
-    Bug("tf32 for ieee", "product", '_f32_precision("ieee")', '"tf32"', "ptx"),
+    Bug("lost NaN", "row_max", "lib.nan_max", "lib.larger", "ptx"),
+    Bug("tf32 for ieee", "product", 'runtime.f32_precision("ieee")', '"tf32"', "ptx"),
     Bug(
         "half accumulator of a product",
         "matmul",

@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
 import triton
 
-from tritongen import explain, pipeline, trace
+from tritongen import explain, lib, pipeline, trace
 from tritongen.runtime import tuned
 from tritongen.runtime.choosers import choosers
 from tritongen.runtime.load import load_text
@@ -190,7 +191,7 @@ def softmax_module(built, refuses=()):
     """A new import of the module, its kernels noting."""
     module = load_text(f"{built.name}_{os.urandom(4).hex()}", built.raw)
     module.softmax_rows = module.softmax_loop = Kernel(refuses)
-    module.__dict__["_multiprocessors"] = lambda device: 132
+    module.__dict__["lib"] = SimpleNamespace(**vars(lib) | {"multiprocessors": lambda device: 132})
     return module
 
 
@@ -322,7 +323,7 @@ SCRIPT = """
 import sys, warnings
 from pathlib import Path
 import torch
-from tritongen import pipeline
+from tritongen import lib, pipeline
 from tritongen.runtime import tuned
 from tritongen.runtime.load import load_file, load_text
 from tritongen.shapes import call_of
@@ -354,7 +355,7 @@ class Clock:  # two warps are fastest
     def settle(self): pass
 
 module.softmax_rows = Spy()
-module._runs_kernels = lambda x: True
+lib.runs_kernels = lambda x: True
 trials = run.tune(built, op, case, device="cpu", timer=Clock())
 for t in trials:
     print(t.candidate, t.seconds, t.wins, t.problem)
@@ -370,7 +371,6 @@ class Count:
     def __getitem__(self, grid):
         return lambda *a, **c: (used.append(c["num_warps"]), inner[grid](*a, **c))
 fresh.softmax_rows = Count()
-fresh._runs_kernels = lambda x: True
 x = torch.randn(7, 38)
 torch.testing.assert_close(fresh.softmax(x), torch.softmax(x, -1))
 torch.testing.assert_close(fresh.softmax(x.half()).float(), torch.softmax(x, -1), atol=1e-3, rtol=1e-2)

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from tritongen import explain, pipeline
+from tritongen import explain, lib, pipeline
 from tritongen.autodiff import gradient_to_derive
 from tritongen.emit.op_plans import OpPlans
 from tritongen.errors import Diagnostic, SpecError
@@ -95,7 +95,9 @@ class CompiledOp:
         op = typing_of([p.op for p in plans], values)
         plan = next(p for p in plans if p.op is op)
         devices = [v.device for v in values.values() if isinstance(v, torch.Tensor) and v.is_cuda]
-        sms = _multiprocessors(devices[0]) if devices else 132  # an H100's, where there is no GPU
+        sms = (
+            lib.multiprocessors(devices[0]) if devices else 132
+        )  # an H100's, where there is no GPU
         forward, module = built.forwards.get(self.__name__), load_text(built.name, built.raw)
         return explain.text(explain.explain_call(module, plan, values, sms, forward=forward))
 
@@ -355,10 +357,6 @@ def _result(draft: Draft, arguments: tuple[Argument, ...], dtype: str) -> str:
     wide = next((d for d in ("f64", "f32") if d in dtypes), None)
     promoted = dtypes.pop() if len(dtypes) == 1 else wide or "f32"
     return next((name for a, name in floats if a.dtype == promoted), promoted)
-
-
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _by_name(function: Callable[..., Any], args: tuple, kwargs: dict) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tritongen.runtime import products
+from tritongen.lib import estimates
 from tritongen.schedule.estimates import in_turn, shared
 from tritongen.schedule.plan import Step, Variant
 from tritongen.schedule.rules import evaluate
@@ -35,5 +35,5 @@ def microseconds(step: Step, variant: Variant, facts: Mapping[str, int]) -> floa
     asked = (evaluate(rule, {**facts, **config}) for rule in estimate.asked)
     sizes, others = shared(step)
     call = tuple(evaluate(rule, facts) for rule in sizes)
-    model = getattr(products, estimate.model)
+    model = getattr(estimates, estimate.model)
     return model(estimate.kind, config, *asked, call, *(evaluate(rule, facts) for rule in others))

@@ -19,7 +19,7 @@ from tritongen.autodiff import NotDifferentiable, gradient, with_gradient, witho
 from tritongen.check import Checked, check
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
 from tritongen.emit.format import format_source
-from tritongen.emit.module import module_source, rendered
+from tritongen.emit.module import module_source, ops_source
 from tritongen.emit.op_plans import OpPlans, differentiated
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import nodes as ir
@@ -167,7 +167,7 @@ def _item(
     item = OpPlans(seen[0].name, _plans(seen, only), seen, mark=marks.own, on_request=on_request)
     variants = (v for p in item.plans for s in p.steps for v in s.variants)
     configs = frozenset(n for v in variants for n, _ in v.config)
-    text = rendered("", "", "", (item,))
+    text = ops_source("", (item,))
     found = collisions(text, typings[0], marks, taken.ops - {name} | taken.functions, configs)
     if clash := taken.ops & found.outside:
         defined = (item for item in taken.file.items if isinstance(item, ast.OpDef))

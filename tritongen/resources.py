@@ -17,6 +17,6 @@ def folder(name: str) -> Path:
     return packed if packed.is_dir() else _PACKAGE.parent / name
 
 
-def own_text(path: str) -> str:
-    """A file of the package, for what is printed elsewhere too."""
-    return (_PACKAGE / path).read_text()
+def package_folder(name: str) -> Path:
+    """A folder of the package, for what of it is printed elsewhere too."""
+    return _PACKAGE / name

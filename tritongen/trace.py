@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction, MockTensor
 
-from tritongen.runtime.kinds import COPIES
+from tritongen import lib
 from tritongen.runtime.tuned import InForce, here, tensors_of
 
 
@@ -76,40 +76,51 @@ def trace(module: types.ModuleType, name: str, args: Mapping[str, Any], sms: int
 
 def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
     """The module's functions over globals of their own, in which kernels take note."""
-    shadow, own = _over_own_globals(module, calls)
-    if copies := sys.modules.get(COPIES):  # its kernel takes note, too
-        beside, _ = _over_own_globals(copies, calls)
-        for name, value in vars(module).items():
-            if getattr(value, "__module__", "") == COPIES:
-                shadow[name] = beside[value.__name__]
+    library = [v for n, v in sys.modules.items() if n.startswith(f"{lib.__name__}.")]
+    scopes, own = _over_own_globals([module, *library], calls)
+    shadow = scopes[module.__name__]
+    said = {
+        n: v for name, scope in scopes.items() if name != module.__name__ for n, v in scope.items()
+    }
+    said |= {"runs_kernels": lambda x: True, "multiprocessors": lambda device: sms}
+    if vars(module).get("lib") is lib:
+        shadow["lib"] = types.SimpleNamespace(**said)
+    else:  # a module that stands alone has these itself
+        shadow |= {f"_{name}": said[name] for name in ("runs_kernels", "multiprocessors")}
     for step in _steps(own):
         choose, launch = f"choose_{step}", f"launch_{step}"
         force = getattr(vars(module)[launch], "in_force", None)
         shadow[choose] = _noting_choice(own[choose], calls, force)
         if force:
             shadow[launch] = _noting_launch(own[launch], calls)
-    shadow["_runs_kernels"] = lambda x: True
-    shadow["_multiprocessors"] = lambda device: sms
     return shadow
 
 
 def _over_own_globals(
-    module: types.ModuleType, calls: Calls
-) -> tuple[dict[str, Any], dict[str, types.FunctionType]]:
-    """A module's globals with its functions over these, and kernels that take note; and those functions."""
-    shadow = dict(vars(module))
-    own: dict[str, types.FunctionType] = {}
-    for name, value in vars(module).items():
-        value = getattr(value, "__wrapped__", value) if callable(value) else value
-        if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
-            own[name] = types.FunctionType(
-                value.__code__, shadow, name, value.__defaults__, value.__closure__
-            )
-            own[name].__kwdefaults__ = value.__kwdefaults__
-        elif hasattr(value, "arg_names") and hasattr(value, "warmup"):
-            shadow[name] = _Noting(value, calls)
-    shadow |= own
-    return shadow, own
+    modules: Sequence[types.ModuleType], calls: Calls
+) -> tuple[dict[str, dict[str, Any]], dict[str, types.FunctionType]]:
+    """The globals of modules with their functions over these, and kernels that take note; and the first one's functions."""
+    scopes = {module.__name__: dict(vars(module)) for module in modules}
+    made: dict[int, Any] = {}
+    for module in modules:
+        for name, given in vars(module).items():
+            value = getattr(given, "__wrapped__", given) if callable(given) else given
+            if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
+                own = types.FunctionType(
+                    value.__code__,
+                    scopes[module.__name__],
+                    name,
+                    value.__defaults__,
+                    value.__closure__,
+                )
+                own.__kwdefaults__ = value.__kwdefaults__
+                made[id(given)] = own
+            elif hasattr(value, "arg_names") and hasattr(value, "warmup"):
+                made[id(given)] = _Noting(value, calls)
+    for scope in scopes.values():  # what one has from another, too
+        scope |= {name: made[id(value)] for name, value in scope.items() if id(value) in made}
+    there = {name: made.get(id(value)) for name, value in vars(modules[0]).items()}
+    return scopes, {n: v for n, v in there.items() if isinstance(v, types.FunctionType)}
 
 
 def _steps(own: Mapping[str, types.FunctionType]) -> Iterator[str]:

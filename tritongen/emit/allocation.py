@@ -1,14 +1,14 @@
 """Where `allocate_<op>` puts a result: as torch's own op would, where the kernels that write it can.
 
     y = torch.empty_like(x)                                       pointwise, of one operand
-    y = runtime.empty(batch_shape, x.dtype, x, z)                 of several: as TensorIterator orders dims
-    y = torch.empty(..., memory_format=runtime.memory_format(x))  norms, pools; (x, w) of convolutions
+    y = lib.empty(batch_shape, x.dtype, x, z)                 of several: as TensorIterator orders dims
+    y = torch.empty(..., memory_format=lib.memory_format(x))  norms, pools; (x, w) of convolutions
     y = torch.empty(...)                                          all others
 
 Which of these an output is follows from what it reads. Operands that stand at the output's own places give
 it their order of memory. A reducer that keeps all of its indices is a product, a pool or a scan, whose
 result is new; one that keeps some is a statistic of what the output is made of. What the functions do is
-said in `runtime/layout.py`.
+said in `lib/layout.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ..
         if same := [t for t in op.tensors if [t.name] == given and _is_whole(op, t, output)]:
             other = "" if same[0].dtype == output.dtype else f", dtype={dtype}"
             return f"torch.empty_like({same[0].name}{other})"
-        return f"runtime.empty({shape}, {dtype}, {', '.join(given)})" if given else f"{plain})"
+        return f"lib.empty({shape}, {dtype}, {', '.join(given)})" if given else f"{plain})"
     rank = len(output.dims), ir.BATCH_SIZE in output.dims
     alike = [t.name for t in op.tensors if (len(t.dims), ir.BATCH_SIZE in t.dims) == rank]
     read = found.reduced or [t for t, dims in found.aligned if len(dims) == rank[0]]
@@ -60,7 +60,7 @@ def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ..
     if not given or most < 4 or not (rank[1] or rank[0] in (4, 5)):
         return f"{plain})"
     operands = ", ".join([*given, *(["most=4"] if most == 4 else [])])
-    return f"{plain}, memory_format=runtime.memory_format({operands}))"
+    return f"{plain}, memory_format=lib.memory_format({operands}))"
 
 
 def _dtype(op: ir.Op, output: ir.Tensor) -> str:

@@ -19,10 +19,8 @@ from tritongen.ir.functions import (
     FUNCTIONS,
     UNARY,
     fill,
-    helpers_of,
     power_text,
     text_for,
-    uses_libdevice,
     with_flag,
 )
 
@@ -115,8 +113,6 @@ class Body(Places):
                 text, kept = power_text(int(exponent)), (base,)
         if row.half and e.stored:
             text = with_flag(text, self.half(e.stored))
-        self.helpers |= dict.fromkeys(helpers_of(text))
-        self.libdevice |= uses_libdevice(text)
         is_call = text.precedence == ATOM and "(" in text.template
         weak = not any(self.strong(a) for a in args)
         shown = []

@@ -195,8 +195,7 @@ def products(
         for k, (e, side) in enumerate(((left, LEFT), (right, RIGHT))):
             paired = body.context.wide and terms_of_pair(body, e) and head.dtype == "compute"
             if paired or follows_from_narrow(body, head, e, guards_of(body, bounds.guards, side)):
-                body.helpers["_f64_factor"] = None
-                sides[k] = f"_f64_factor({sides[k]})"
+                sides[k] = f"lib.f64_factor({sides[k]})"
         if head.fold.scale is not None:
             dot = f"tl.dot({', '.join(sides)}, {dot_options(body, head)})"
             dots.append(f"{head.name} += {dot} * {var['scale']}")
@@ -205,8 +204,7 @@ def products(
         masked = LEFT in others or guards_of(body, bounds.guards, LEFT)
         computed = masked or not is_loaded(left, narrow) or terms_of_pair(body, left)
         if computed and ir.kind_of(head.dtype, body.op) != "int":
-            body.helpers["_awaited"] = None
-            dots.append(f"{head.name} = _awaited({head.name})")
+            dots.append(f"{head.name} = lib.awaited({head.name})")
     loads, body.lines = body.lines, []
     return loads, dots
 

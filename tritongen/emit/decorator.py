@@ -47,10 +47,10 @@ def differentiable(item: OpPlans) -> str:
     """What decorates an op in a module that imports nothing of ours; "" where autograd asks nothing: of integers."""
     op = item.plans[0].op
     if item.forward is not None:
-        return f'_differentiable_by("{item.forward.name}", {len(op.outputs)})'
+        return f'runtime.differentiable_by("{item.forward.name}", {len(op.outputs)})'
     floats = any(ir.kind_of(o.dtype, op) == "float" for o in op.outputs)
     told = backward(item) or (no_gradient(item) if floats and item.no_gradient else "")
-    return f"_differentiable({told})" if told else ""
+    return f"runtime.differentiable({told})" if told else ""
 
 
 def backward(item: OpPlans) -> str:

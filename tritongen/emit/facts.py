@@ -2,7 +2,7 @@
 
     M = x.shape[0] * x.shape[1]
     across = x.stride(0) < x.stride(1)
-    sms = _multiprocessors(x.device)
+    sms = lib.multiprocessors(x.device)
 
 A fact that no rule of the step asks for is not printed. What is launched with them is in `launch.py`.
 """
@@ -15,12 +15,13 @@ from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text, may_be_f64, tuple_text
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices
+from tritongen.ir.algebra import indices, poly
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import reads, tensors_read
+from tritongen.schedule.classes.patches import operand, walked
 from tritongen.schedule.estimates import shared
-from tritongen.schedule.plan import Pack, Run, Sizes, Step, View
+from tritongen.schedule.plan import KernelPlan, Pack, Run, Sizes, Step, View
 
 BOOLEANS = (
     "across",
@@ -119,13 +120,14 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "aligned", aligned_text(context, step, views)
     if "tma" in spoken:
         tiled = described(step, "persistent") or described(step, "tf32x3_half")
-        yield "tma", f"_takes_tiles({', '.join(tiled)})"
+        yield "tma", f"lib.takes_tiles({', '.join(tiled)})"
     if "patched" in spoken:
         packs = {p.stored or p.tensor: p for v in step.variants for p in v.packs}
         asked_of = [packs[t] for t in described(step, "patches")]
         shown = ", ".join(f"{pack_source(p)}{permuted(p.order)}" for p in asked_of)
         copied = ", copied=True" if all(p.stored for p in asked_of) else ""
-        yield "patched", f"_takes_patches({shown}{copied})"
+        stepped = ", stepped=True" if any(map(is_stepped, step.kernels)) else ""
+        yield "patched", f"lib.takes_patches({shown}{copied}{stepped})"
     if "tf32x3" in spoken:
         yield "tf32x3", 'PRECISION == "tf32x3"'
     if "itemsize" in spoken:
@@ -133,9 +135,9 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     if "copied_bytes" in spoken:
         lefts, rights = matrices(step)
         every = ", ".join(dict.fromkeys([*lefts, *rights]))
-        yield "copied_bytes", f"_copied_bytes({every})"
-        yield "turned_bytes", f"_turned_bytes({', '.join(rights)})"
-        yield "wide", f"_are_wide({every})"
+        yield "copied_bytes", f"lib.copied_bytes({every})"
+        yield "turned_bytes", f"lib.turned_bytes({', '.join(rights)})"
+        yield "wide", f"lib.are_wide({every})"
     if "operand_bytes" in spoken:
         yield "operand_bytes", " + ".join(f"{t}.nbytes" for t in factors_of(step))
     for name in COPIED:
@@ -143,7 +145,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
             copies = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
             shown = ", ".join(f"{pack_source(p)}{permuted(p.order)}" for p in copies)
             whole = f", whole={copies[0].multiple}" if copies[0].multiple > 1 else ""
-            yield name, f"_packed_bytes({shown}{whole})"
+            yield name, f"lib.packed_bytes({shown}{whole})"
     if "stored_bytes" in spoken:
         yield "stored_bytes", f"{step.stores[-1]}.element_size()"
     if "added_bytes" in spoken:
@@ -153,7 +155,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     if "hip" in spoken:
         yield "hip", "torch.version.hip is not None"
     if "sms" in spoken:
-        yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
+        yield "sms", f"lib.multiprocessors({touched(step)[0]}.device)"
 
 
 def tested(test: Run | Sizes) -> str:
@@ -163,13 +165,22 @@ def tested(test: Run | Sizes) -> str:
             return " and ".join(f"{t}{permuted(order)}.is_contiguous()" for t, order in orders)
         case Sizes(_, values, tiles):
             asked = (f"{launch_text(p)} == {value}" for p, value in values)
-            return " and ".join([*asked, f"_takes_tiles({', '.join(tiles)})"])
+            return " and ".join([*asked, f"lib.takes_tiles({', '.join(tiles)})"])
 
 
 def factors_of(step: Step) -> dict[str, None]:
     """The operands of a product's factors."""
     head = step.kernels[-1].nests[0].fold
     return dict.fromkeys(read.tensor for side in head.factors for read in reads(side))
+
+
+def is_stepped(kernel: KernelPlan) -> bool:
+    """Whether a patch of an image has every second place of it, or fewer."""
+    if kernel.skeleton != "patches":
+        return False
+    image = operand(kernel.nests[0].fold.factors[0])
+    dims = image and walked(image, kernel.axes[1], kernel.axes[3])
+    return any(dim.step != poly(1) for dim in dims or ())
 
 
 def described(step: Step, skeleton: str) -> dict[str, None]:

@@ -69,8 +69,6 @@ def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int | None = 1) ->
     """A tile folded along an axis, or to a scalar."""
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
     fold = FOLDS[nest.fold.op]
-    if fold.helper[kind]:
-        body.helpers[fold.helper[kind]] = None
     if axis is not None:
         return fold.end[kind].format(t=tile_text, axis=axis)
     return fold.whole(kind).format(t=tile_text)
@@ -92,10 +90,9 @@ def found(body: Body, nest: ir.Nest, place: str) -> str:
     return place if sure else f"tl.where({place} == {NO_PLACE}, -1, {place})"
 
 
-def arg_helper(body: Body, nest: ir.Nest, which: str = "_first") -> str:
-    helper = f"{which}_{nest.fold.op[3:]}"
-    body.helpers[helper] = None
-    return helper
+def arg_helper(nest: ir.Nest, which: str = "first") -> str:
+    """The function of the library that combines two places: `first` by their numbers, `next` as they come."""
+    return f"lib.{which}_{nest.fold.op[3:]}"
 
 
 def fold_resident(
@@ -114,7 +111,7 @@ def fold_resident(
             f"tl.where({mask}, {place_of(body, nest)}, {NO_PLACE}).to(tl.int32)",
         )
         best = body.fresh(f"{nest.name}_best")
-        both = f"tl.reduce(({value}, {place}), 1, {arg_helper(body, nest)}, keep_dims=True)"
+        both = f"tl.reduce(({value}, {place}), 1, {arg_helper(nest)}, keep_dims=True)"
         body.line(f"{best}, {nest.name} = {both}")
         body.line(f"{nest.name} = {found(body, nest, nest.name)}.to(tl.int64)")
         body.values[nest.name] = (nest.name, ATOM)

@@ -24,18 +24,6 @@ from tritongen.emit.walks import (
     store_parts,
 )
 
-HELPERS = {
-    "_take_each": '''
-@triton.jit
-def _take_each(mean, squares, n, x, inside):
-    """The mean of a lane's values and the sum of (x - mean)**2, with x as the n-th (Welford)."""
-    apart = tl.where(inside, x - mean, 0.0)
-    mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
-    return mean, squares + apart * (x - mean)
-''',
-}
-HELPERS = {name: source.strip() + "\n" for name, source in HELPERS.items()}
-
 
 def lanes_part(body: Body) -> KernelView:
     var = open_part(body)
@@ -55,9 +43,8 @@ def lanes_part(body: Body) -> KernelView:
     saved = enter_loop(body)
     for pair, (mean, squares, count) in zip(level.pairs, states, strict=True):
         x = paired.next_term(body, pair, var, pair.first in served)
-        body.helpers["_take_each"] = None
         body.line(f"{count} += ({var['col_mask']}).to({dtype})")
-        taken = f"_take_each({mean}, {squares}, {count}, {x}, {var['inside']})"
+        taken = f"lib.take_each({mean}, {squares}, {count}, {x}, {var['inside']})"
         body.line(f"{mean}, {squares} = {taken}")
     turn = leave_loop(body, saved)
     forget_tile(body)

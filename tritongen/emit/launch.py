@@ -42,7 +42,7 @@ from tritongen.schedule.plan import Pack, Step, Variant, View, pack_dims, stored
 
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
 # Where many candidates are compared: triton.cdiv takes 3 us a call.
-QUICK = {"pow2": "_pow2", "cdiv": "_cdiv"}
+QUICK = {"pow2": "lib.pow2", "cdiv": "lib.cdiv"}
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
 LAUNCH_WORDS = frozenset(
     """allow_flush_denorm allowed_dot_input_precisions arch backend backend_name debug default_dot_input_precision
@@ -196,7 +196,7 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
         return [
             f"{stored} = {source}{permuted(order)}",
             f"# A copy where {pack.why}, or are no multiple of {step}: zeros behind them.",
-            f"if {inner} % {step} or not _is_aligned({stored}):",
+            f"if {inner} % {step} or not lib.is_aligned({stored}):",
             f"    {stored} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
             f"    {stored}[..., {inner}{apart}:].zero_()",
             f"    launch_{pack.step.name}({source}, {stored}[..., :{apart}{inner}])",
@@ -223,7 +223,7 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
 
 
 def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:
-    """`x = _reshaped(x, rows, D)`, `.view` of what is stored; nothing where the kernel takes the tensor as it is."""
+    """`x = lib.reshaped(x, rows, D)`, `.view` of what is stored; nothing where the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
     flat = ir.BATCH_SIZE in dims
     out = tensor
@@ -238,7 +238,7 @@ def view_line(context: Context, tensor: str, view: View | None, stored: bool) ->
         if stored:
             out += f".view({inside or '()'})"  # one element, no dim
         else:
-            out = f"_reshaped({', '.join([out, inside] if inside else [out])})"
+            out = f"lib.reshaped({', '.join([out, inside] if inside else [out])})"
     return [] if out == tensor else [f"{tensor} = {out}"]
 
 
@@ -264,7 +264,7 @@ def precision_lines(step: Step, kernels: dict[str, KernelView]) -> list[str]:
     if not any("PRECISION=PRECISION" in kernels[k.name].arguments for k in step.kernels):
         return []
     asked = step.precision
-    return [f'PRECISION = _f32_precision("{asked}")' if asked else 'PRECISION = "ieee"']
+    return [f'PRECISION = runtime.f32_precision("{asked}")' if asked else 'PRECISION = "ieee"']
 
 
 def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) -> list[str]:
@@ -383,7 +383,7 @@ def choose_branch(variant: Variant) -> Candidate:
     if estimate is not None:
         lines.append(f"config = dict({entries})")
         told = ", ".join(rule_text(rule, renames) for rule in asked)
-        us = f'_{estimate.model}("{estimate.kind}", config, {told}, *call)'
+        us = f'lib.{estimate.model}("{estimate.kind}", config, {told}, *call)'
         result = f'found.append(({us}, "{variant.name}", config))'
     when = "" if variant.when == "True" else rule_text(variant.when, renames)
     return when, variant.why, tuple(lines), result

@@ -24,13 +24,6 @@ from tritongen.emit.view import KernelView, Loop
 from tritongen.emit.walks import enter_loop, leave_loop, row_values, tiled_reads, walk_outputs
 from tritongen.schedule.plan import KernelPlan, Level
 
-HELPERS = {
-    # The same for a whole tile: what it carries are scalars.
-    "_take_lines": paired.HELPERS["_take_moments"]
-    .replace("_take_moments", "_take_lines")
-    .replace(", 1, keep_dims=True", ""),
-}
-
 
 class LinesBody(Body):
     """Runs of one length, `length`."""
@@ -110,9 +103,8 @@ def walk_moments(body: LinesBody, level: Level, var: dict[str, str]) -> Loop:
     count = f"tl.minimum({var['col_turns']} - {var['start']}, LINES) * {var['cols']}"
     for pair, names in zip(level.pairs, states, strict=True):
         x = paired.next_term(body, pair, var, pair.first in served)
-        body.helpers["_take_lines"] = None
         state = ", ".join(names)
-        body.line(f"{state} = _take_lines({state}, {x}, {var['inside']}, {count})")
+        body.line(f"{state} = lib.take_lines({state}, {x}, {var['inside']}, {count})")
     turn = leave_loop(body, saved)
     forget_tile(body)
     outer, body.lines = body.lines, []

@@ -1,8 +1,8 @@
 """Tensors of one shape as three dims, on the host: neighbours in memory merged, in the order of the result.
 
-    x, b, y = _three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
+    x, b, y = lib.three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
 
-`_three_dims` stands in templates/module.py.j2. Not here: tensors that are seen dim by dim (`launch.py`).
+`lib.three_dims` stands in templates/module.py.j2. Not here: tensors that are seen dim by dim (`launch.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def merge_lines(context: Context, step: Step) -> list[str]:
         return []
     names, last = [t for t, _ in step.merged], step.stores[-1]
     lines, given = (_under if any(at for _, at in step.merged) else _batches)(context, step, names)
-    lines += [f"{tuple_text(names)} = _three_dims({given})", f"outer, middle, inner = {last}.shape"]
+    lines += [
+        f"{tuple_text(names)} = lib.three_dims({given})",
+        f"outer, middle, inner = {last}.shape",
+    ]
     return [*lines, f"total = {last}.numel()"] if "total" in dict(step.facts) else lines
 
 
@@ -41,7 +44,7 @@ def flat_lines(context: Context, step: Step) -> list[str]:
         return []
     operands = {t.name: t for t in broadcasting(context.op)}
     given = (expanded(operands[t], "batch_shape") if t in operands else t for t in flat)
-    return [f"{tuple_text(flat)} = _flattened({', '.join(given)})"]
+    return [f"{tuple_text(flat)} = lib.flattened({', '.join(given)})"]
 
 
 def _batches(context: Context, step: Step, names: list[str]) -> tuple[list[str], str]:

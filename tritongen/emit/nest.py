@@ -118,15 +118,11 @@ def accumulate(body: Body, nest: ir.Nest, total: str, shape: str) -> None:
     place = place_of(body, nest)
     if guards:
         place = f"tl.where({mask}, {place}, {NO_PLACE})"
-    both = f"{arg_helper(body, nest)}({total}, {nest.name}, {value[0]}, {place})"
+    both = f"{arg_helper(nest)}({total}, {nest.name}, {value[0]}, {place})"
     body.line(f"{total}, {nest.name} = {both}")
 
 
 def combine(body: Body, nest: ir.Nest, total: str, value: tuple[str, int]) -> None:
     """One accumulating line."""
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
-    text = combined(FOLDS[nest.fold.op].combine[kind], total, value)
-    for helper in ("_nan_max", "_nan_min"):
-        if helper in text:
-            body.helpers[helper] = None
-    body.line(text)
+    body.line(combined(FOLDS[nest.fold.op].combine[kind], total, value))

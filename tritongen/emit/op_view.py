@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
-from tritongen.emit import asked, folds, lanes, lines, paired, runs
+from tritongen.emit import asked
 from tritongen.emit.allocation import allocation
 from tritongen.emit.body import Context
 from tritongen.emit.decorator import asks_of, differentiable, options
@@ -32,12 +32,8 @@ from tritongen.emit.wrapper import as_written, check_lines, docstring, parameter
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
-from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder
 from tritongen.schedule.plan import Pack, Plan, Step, stored_dims
-
-ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS | runs.HELPERS
-ALL_HELPERS |= lanes.HELPERS | lines.HELPERS
 
 
 @lru_cache(maxsize=1)
@@ -62,8 +58,6 @@ class _Printed:
     kernels: list[str] = field(default_factory=list)
     launches: list[SimpleNamespace] = field(default_factory=list)
     sequences: list[SimpleNamespace] = field(default_factory=list)
-    helpers: dict[str, None] = field(default_factory=dict)
-    libdevice: bool = False
 
 
 def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
@@ -83,9 +77,6 @@ def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
         views = {k.name: kernel_view(known, k) for k in step.kernels}
         for view in views.values():
             out.kernels.append(render_kernel(view))
-            out.helpers |= dict.fromkeys(view.helpers)
-            out.libdevice |= view.libdevice
-            out.libdevice |= any("libdevice." in ALL_HELPERS[h] for h in view.helpers)
         there, told = (touched(step), ()) if pack else (tensors, values)
         alone = len(plan.steps) == 1 and not pack
         launch = launch_view(known, step, views, there, told, alone)
@@ -133,18 +124,9 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         cpu=f"{item.own or item.name}_{'reference' if op.ref is None else 'torch'}",
         options=options(item, asks),
         differentiable=differentiable(item),
-        asks=asks,
         kernels=code.kernels,
         launches=code.launches,
         sequences=code.sequences,
-        helpers=list(code.helpers),
-        libdevice=code.libdevice,
-        describes=any(
-            any(k.tiles for k in s.kernels) or any(c.stored for v in s.variants for c in v.packs)
-            for p in item.plans
-            for s in p.steps
-        ),
-        first_kernel=item.plans[0].steps[0].kernels[0].name,
     )
 
 

@@ -5,7 +5,6 @@ One row a kind of `schedule/paired.py`. Input: a `Pair` and the `Body` it is pri
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from tritongen.emit.body import Body
@@ -16,59 +15,6 @@ from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import tensors_read
 from tritongen.schedule.paired import state_of
 from tritongen.schedule.plan import Pair
-
-HELPERS = {
-    "_rescale": '''
-@triton.jit
-def _rescale(m, new):
-    """exp(m - new), and 1 where both are the same infinity."""
-    return tl.where(m == new, 1.0, libdevice.exp(m - new))
-''',
-    "_take_sumexp": '''
-@triton.jit
-def _take_sumexp(m, s, x, HALF: tl.constexpr = False):
-    """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
-    new = _nan_max(m, tl.reduce(x, 1, _nan_max, keep_dims=True))
-    x -= tl.where(tl.abs(new) == float("inf"), 0.0, new)
-    # exp2 takes terms below 2**-126 for 0, in half the instructions of exp.
-    terms = tl.exp2(x * 1.4426950408889634) if HALF else libdevice.exp(x)
-    return new, s * _rescale(m, new) + tl.sum(terms, 1, keep_dims=True)
-''',
-    "_merge_sumexp": '''
-@triton.jit
-def _merge_sumexp(ms, ss):
-    """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
-    m = tl.reduce(ms, 1, _nan_max, keep_dims=True)
-    return m, tl.sum(ss * _rescale(ms, m), 1, keep_dims=True)
-''',
-    "_shift_sumexp": '''
-@triton.jit
-def _shift_sumexp(m, s, shift, count):
-    """The sum of exp(x - shift), from that of exp(x - m): NaN where both are the same infinity, 0 of no x."""
-    return tl.where(count > 0, s * libdevice.exp(m - shift), 0.0)
-''',
-    "_take_moments": '''
-@triton.jit
-def _take_moments(total, squares, n, x, inside, count):
-    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
-    more = count.to(total.dtype)
-    block = tl.sum(x, 1, keep_dims=True)
-    t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.where(n > 0, n, 1.0)
-    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
-    return total + block, squares, n + more
-''',
-    "_merge_moments": '''
-@triton.jit
-def _merge_moments(totals, squares, counts):
-    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
-    total = tl.sum(totals, 1, keep_dims=True)
-    n = tl.sum(counts, 1, keep_dims=True)
-    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
-    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
-''',
-}
-HELPERS = {name: source.strip() + "\n" for name, source in HELPERS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +30,17 @@ class PairText:
 PAIRS = {
     "max_sumexp": PairText(
         ('float("-inf")', "0.0"),
-        "_take_sumexp({state}, {x}{half})",
-        "_merge_sumexp({parts})",
-        "_shift_sumexp({state}, {shift}, {cols})",
+        "lib.take_sumexp({state}, {x}{half})",
+        "lib.merge_sumexp({parts})",
+        "lib.shift_sumexp({state}, {shift}, {cols})",
     ),
     "moments": PairText(
         ("0.0", "0.0", "0.0"),
-        "_take_moments({state}, {x}, {inside}, {count})",
-        "_merge_moments({parts})",
+        "lib.take_moments({state}, {x}, {inside}, {count})",
+        "lib.merge_moments({parts})",
         "",
     ),
 }
-
-
-def call(body: Body, template: str, **given: str) -> str:
-    """A call of a helper of the pair, which is then printed above the kernel."""
-    own = template.split("(")[0]
-    for helper in (*re.findall(r"_nan_max|_rescale|_exp\b", HELPERS[own]), own):
-        body.helpers[helper] = None
-    return template.format(**given)
 
 
 def start(body: Body, pair: Pair, shape: str = "(ROWS, 1)") -> tuple[tuple[str, ...], list[str]]:
@@ -136,13 +74,13 @@ def take(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str], se
     count = f"tl.minimum({var['end']} - {var['start']}, BLOCK)"
     given = {"x": x, "inside": var["inside"], "count": count, "state": ", ".join(names)}
     given["half"] = f", {body.half(pair.stored)}" if pair.stored else ""
-    body.line(f"{', '.join(names)} = {call(body, PAIRS[pair.kind].take, **given)}")
+    body.line(f"{', '.join(names)} = {PAIRS[pair.kind].take.format(**given)}")
 
 
 def merge(body: Body, pair: Pair, parts: list[str]) -> tuple[str, ...]:
     """What the parts of a row left, as its two folds."""
     names = pair.first, pair.second
-    out = call(body, PAIRS[pair.kind].merge, parts=", ".join(parts))
+    out = PAIRS[pair.kind].merge.format(parts=", ".join(parts))
     body.line(f"{', '.join(names)} = {out}")
     body.assigned |= set(names)
     return names
@@ -159,7 +97,7 @@ def end(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str]) -> 
         shift = body.expr(pair.shift)[0]
         count = f"{var['col_turns']} * {var['cols']}" if var["col_outer"] else var["cols"]
         given = {"state": ", ".join(names[:2]), "shift": shift, "cols": count}
-        body.line(f"{names[1]} = {call(body, text, **given)}")
+        body.line(f"{names[1]} = {text.format(**given)}")
     body.values[pair.second] = (names[1], ATOM)
 
 

@@ -68,8 +68,6 @@ class Parameters:
         self.scalars: list[str] = []  # lines that hold for the whole kernel, in front of any loop
         self.prologue: list[str] = []
         self.indent = 0
-        self.helpers: dict[str, None] = {}
-        self.libdevice = False
         self.names = Names(spoken_names(context, kernel) | context.outside, context.mark)
         self.by_bits = by_bits(self.op, kernel.nests)
         self.told = {c.name for c in self.op.constants}  # sizes known as the kernel is compiled
@@ -128,12 +126,11 @@ class Parameters:
                 return name
         if name not in self.args.scalars:
             self.args.scalars[name] = name
-            self.helpers["_scalar"] = None
             flag = self.names.free(f"{name.upper()}_IS_TENSOR")
             self.args.constants[flag] = f"isinstance({name}, torch.Tensor)"
             # A bool arrives as a whole number: int1 is no type that one can be made of.
             kind, test = ("tl.int32", " != 0") if dtype == "bool" else (self.dtype(dtype), "")
-            self.scalars.append(f"{name} = _scalar({name}, {flag}, {kind}){test}")
+            self.scalars.append(f"{name} = lib.scalar({name}, {flag}, {kind}){test}")
         return name
 
     def half(self, stored: str) -> str:
@@ -165,8 +162,7 @@ class Parameters:
     def converted(self, text: tuple[str, int], value: ir.Expr, dtype: str) -> str:
         """The text of a value, in another dtype."""
         if key_of(value) in self.by_bits:
-            self.helpers["_widened"] = None
-            return f"_widened({text[0]}, {self.dtype(dtype)})"
+            return f"lib.widened({text[0]}, {self.dtype(dtype)})"
         return f"{wrap(text, ATOM)}.to({self.dtype(dtype)})"
 
     def dtype_of(self, tensor: str) -> str:

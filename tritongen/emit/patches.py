@@ -102,7 +102,7 @@ def side_lines(patch: Patch) -> Iterator[str]:
     """
     extents = [launch_text(b.hi - b.lo) for b in patch.places]
     comma = "," if len(extents) == 1 else ""
-    yield f'{", ".join(patch.sides)}{comma} = _patch(config["BLOCK_M"], {", ".join(extents)})'
+    yield f'{", ".join(patch.sides)}{comma} = lib.patch(config["BLOCK_M"], {", ".join(extents)})'
     counts = (f"triton.cdiv({n}, {side})" for n, side in zip(extents, patch.sides, strict=True))
     yield f"PATCHES = {' * '.join(counts)}"
 
@@ -186,9 +186,8 @@ def describe_patch(body: Body, read: ir.Read, patch: Patch, var: dict[str, str])
         if seen[k].step != poly(1):
             text = body.assign(body.fresh(body._dim_name(read.tensor, k)), text)
             step = body.size(seen[k].step)[0]
-            phases.append(f"_floor_mod({text}, {step}) * {body.stride(read.tensor, str(k), k)}")
-            text = f"_floor_div({text}, {step})"
-            body.helpers |= {"_floor_div": None, "_floor_mod": None}
+            phases.append(f"lib.floor_mod({text}, {step}) * {body.stride(read.tensor, str(k), k)}")
+            text = f"lib.floor_div({text}, {step})"
         at.append(corner(body, seen[k], text, patch))
     if phases:
         at[-1] = f"tl.cast({' + '.join([at[-1], *phases])}, tl.int32)"
@@ -196,9 +195,9 @@ def describe_patch(body: Body, read: ir.Read, patch: Patch, var: dict[str, str])
     lying = matrix_text(read.tensor, order)
     if phases:
         steps = ", ".join(launch_text(seen[k].step) for k in order[:-1])
-        lying = f"_every({lying}, {steps})"
+        lying = f"lib.every({lying}, {steps})"
     blocks = [patch.reach.get(seen[k].run, "1") for k in order[:-1]]
-    return f'{name} = _descriptor({lying}, {", ".join(blocks)}, config["BLOCK_K"])'
+    return f'{name} = lib.descriptor({lying}, {", ".join(blocks)}, config["BLOCK_K"])'
 
 
 def describe_rows(body: Body, read: ir.Read, patch: Patch, var: dict[str, str]) -> str:
@@ -225,7 +224,9 @@ def describe_rows(body: Body, read: ir.Read, patch: Patch, var: dict[str, str]) 
     body.loads[read] = f"{name}.load([{at}, {far}])"
     lying = matrix_text(read.tensor, [row, *others])
     shape = f"{launch_text(dims[row])}, {launch_text(extent)}"
-    return f'{name} = _descriptor({lying}.reshape({shape}), config["BLOCK_N"], config["BLOCK_K"])'
+    return (
+        f'{name} = lib.descriptor({lying}.reshape({shape}), config["BLOCK_N"], config["BLOCK_K"])'
+    )
 
 
 def innermost(seen: tuple[Dim, ...], channel: Run) -> list[int]:

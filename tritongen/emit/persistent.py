@@ -160,7 +160,7 @@ def describe(
 
     body.loads[read] = f"{load(*axes[::-1])}.T if {flag} else {load(*axes)}"
     blocks = ", ".join(f'config["BLOCK_{name.upper()}"]' for name in axes)
-    return f"{name}, {turned} = _tiles({matrix_text(tile.tensor, order)}, {blocks}{options})"
+    return f"{name}, {turned} = lib.tiles({matrix_text(tile.tensor, order)}, {blocks}{options})"
 
 
 # ---- sums and what follows from them -------------------------------------------------------------
@@ -239,7 +239,7 @@ def store_tile(
     body.line(f"    {name}.store([{', '.join([*before, var['first_m'], column])}], {out})")
     on_host = width.replace("BLOCK_N", 'config["BLOCK_N"]')
     blocks = f'config["BLOCK_M"], {on_host}'
-    return f"{name} = _tiles_to_store({tile.tensor}, {blocks})"
+    return f"{name} = lib.tiles_to_store({tile.tensor}, {blocks})"
 
 
 # ---- parts ---------------------------------------------------------------------------------------

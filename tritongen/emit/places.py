@@ -117,19 +117,17 @@ class Places(Parameters):
             if alone or not _is_odd(den):
                 return None
             return f"({self._of_any_size(num)} {'%' if isinstance(atom, Mod) else '//'} {den})"
-        wish, helper = "quotient", "_floor_div"
+        wish, helper = "quotient", "lib.floor_div"
         if isinstance(atom, Mod):
-            wish, helper = "rest", "_floor_mod"
+            wish, helper = "rest", "lib.floor_mod"
         if alone:
             return self.count(poly(atom), wish)
-        self.helpers[helper] = None
         shown = self._of_any_size(num) if _is_odd(den) else self.size(num)[0]
         return f"{helper}({shown}, {self.size(den)[0]})"
 
     def _of_any_size(self, num: Poly) -> str:
         """What a number that is no power of two divides, as no number of 16 bits."""
-        self.helpers["_of_any_size"] = None
-        return f"_of_any_size({self.size(num)[0]})"
+        return f"lib.of_any_size({self.size(num)[0]})"
 
     def _not_negative(self, p: Poly) -> bool:
         """Whether p is plainly a sum of products of indices and sizes, or found to be at least 0.

@@ -5,9 +5,9 @@
         for a in tl.static_range(FIRST, LAST + 1):
             x_w = x_w0 + a * RUN
             x_run = tl.load(x_ptr + ... + x_w * x_3, ...)     # [ROWS, BLOCK * stride], a run a lane
-            x_line = x_line + _phases(x_run, RUN)             # RUN tiles of an element a lane
+            x_line = x_line + lib.phases(x_run, RUN)             # RUN tiles of an element a lane
         for s in tl.static_range(win):
-            x = _taken(x_line, s - pad - FIRST * RUN, stride, EACH)
+            x = lib.taken(x_line, s - pad - FIRST * RUN, stride, EACH)
 
 A lane has EACH neighbouring outputs, and a run is what lies between its first and the next lane's. So loads
 are as wide as rows are aligned, wherever a window begins; what it begins at is a number that the compiler
@@ -23,35 +23,6 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, substitute
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import binders_of, reads
-
-HELPERS = {
-    "_phases": '''
-@triton.jit
-def _phases(x, RUN: tl.constexpr):
-    """x[:, 0::RUN], x[:, 1::RUN], ...: what lies at each place of a run."""
-    if RUN == 1:
-        return (x,)
-    else:
-        even, odd = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
-        evens, odds = _phases(even, RUN // 2), _phases(odd, RUN // 2)
-        out = ()
-        for k in tl.static_range(RUN // 2):
-            out = out + (evens[k], odds[k])
-        return out
-''',
-    "_taken": '''
-@triton.jit
-def _taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
-    """Elements FIRST, FIRST + STEP, ... of every lane's line, EACH of them side by side."""
-    if EACH == 1:
-        return line[FIRST]
-    else:
-        even = _taken(line, FIRST, 2 * STEP, EACH // 2)
-        odd = _taken(line, FIRST + STEP, 2 * STEP, EACH // 2)
-        return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])
-''',
-}
-HELPERS = {name: source.strip() + "\n" for name, source in HELPERS.items()}
 
 
 class RunsBody(WindowBody):
@@ -164,9 +135,8 @@ class RunsBody(WindowBody):
         step = "" if self.shares else f" + {self.turn} * ({wide})"
         at = self.assign(name, f"{self.hoisted[key]}{step} + {turn} * RUN")
         x = self.assign(f"{tensor}_run", self.load_run(read, dim, at))
-        self.line(f"{line} = {line} + _phases({x}, RUN)")
+        self.line(f"{line} = {line} + lib.phases({x}, RUN)")
         self.cache, self.indent = saved, self.indent - 1
-        self.helpers |= {"_phases": None, "_taken": None}
         return line
 
     def load_run(self, read: ir.Read, dim: int, at: str) -> str:
@@ -204,7 +174,7 @@ class RunsBody(WindowBody):
             _, hop, offset = found
             first, _ = self.ends_of(hop, offset)
             at = f"{self.size(offset)[0]} - {first} * RUN"
-            taken = f"_taken({line}, {at}, {self.size(hop)[0]}, EACH)"
+            taken = f"lib.taken({line}, {at}, {self.size(hop)[0]}, EACH)"
             taken = self.converted((taken, ATOM), read, cast) if cast else taken
             self.cache[key] = self.assign(read.tensor, taken)
         return self.cache[key]

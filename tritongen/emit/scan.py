@@ -267,7 +267,7 @@ def range_checks(body: Body, nest: ir.Nest, col: str) -> list[str]:
 def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
     """The value of the scan at each element of the block."""
     if is_arg(nest):
-        best, at, helper = body.fresh("best"), body.fresh("at"), arg_helper(body, nest)
+        best, at, helper = body.fresh("best"), body.fresh("at"), arg_helper(nest)
         body.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper})")
         body.line(f"{best}, {nest.name} = {helper}({', '.join((*carry, best, at))})")
         if nest.fold.guards or range_checks(body, nest, ""):
@@ -275,8 +275,6 @@ def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
     else:
         kind = ir.kind_of(nest.fold.body.dtype, body.op)
         fold = FOLDS[nest.fold.op]
-        if fold.helper[kind]:
-            body.helpers[fold.helper[kind]] = None
         scanned = (behind if body.kernel.reverse else prefixes)(body, nest, kind, taken[0])
         body.assign(nest.name, fold.combine[kind].format(a=carry[0], b=scanned))
     body.values[nest.name] = (nest.name, ATOM)
@@ -285,14 +283,12 @@ def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
 def prefixes(body: Body, nest: ir.Nest, kind: str, x: str) -> str:
     """The scan of a block alone."""
     scanned = SCANS[nest.fold.op][kind].format(t=x)
-    body.helpers |= {h: None for h in ("_larger", "_smaller") if h in scanned}
     return f"({scanned})" if kind == "bool" else scanned
 
 
 def behind(body: Body, nest: ir.Nest, kind: str, x: str) -> str:
     """The same from the end, of a block whose runs stand the last one first."""
     fold, helper = FOLDS[nest.fold.op], BEHIND[nest.fold.op][kind]
-    body.helpers |= {f"_next{helper}": None, helper: None}
     if kind == "bool":
         start = int(nest.fold.op in ("all", "min"))
         rest = f"({helper}({x}.to(tl.int32), {start}, RUN) != 0)"
@@ -306,25 +302,23 @@ def merge(body: Body, nest: ir.Nest, state: State, other: State) -> None:
     """state = state combined with other."""
     if is_arg(nest):
         pair = ", ".join(state)
-        body.line(f"{pair} = {arg_helper(body, nest)}({pair}, {', '.join(other)})")
+        body.line(f"{pair} = {arg_helper(nest)}({pair}, {', '.join(other)})")
         return
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
     fold = FOLDS[nest.fold.op]
-    if fold.helper[kind]:
-        body.helpers[fold.helper[kind]] = None
     loose = 1 if other[0].endswith("!= 0") else ATOM
     body.line(combined(fold.combine[kind], state[0], (other[0], loose)))
 
 
 def total_of(body: Body, nest: ir.Nest, tile: State) -> State:
     """What a tile combines to along the walk."""
-    helper = {"max": "_larger", "min": "_smaller"}.get(nest.fold.op)
+    helper = {"max": "lib.larger", "min": "lib.smaller"}.get(nest.fold.op)
     if helper and ir.kind_of(nest.fold.body.dtype, body.op) == "int":
-        body.helpers[helper] = None  # tl.max would widen a narrow int, and the carry with it
+        # tl.max would widen a narrow int, and the carry with it.
         return (f"tl.reduce({tile[0]}, 1, {helper}, keep_dims=True)",)
     if not is_arg(nest):
         return (end_text(body, nest, tile[0]),)
     best, at = body.fresh(f"{nest.name}_best"), body.fresh(f"{nest.name}_at")
-    pair = f"tl.reduce(({', '.join(tile)}), 1, {arg_helper(body, nest)}, keep_dims=True)"
+    pair = f"tl.reduce(({', '.join(tile)}), 1, {arg_helper(nest)}, keep_dims=True)"
     body.line(f"{best}, {at} = {pair}")
     return best, at

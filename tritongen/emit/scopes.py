@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from tritongen.emit import walked
 
@@ -19,18 +19,15 @@ class BadNames(RuntimeError):
     """Generated text that Python or Triton would refuse, or worse, would not: a bug of the generator."""
 
 
-def check_names(source: str) -> None:
-    """Raises BadNames with the first place that is wrong."""
+def check_names(source: str, imported: Set[str]) -> None:
+    """Raises BadNames with the first place of a module's functions that is wrong; `imported`: the names of its imports."""
     tree = walked.parsed(source)
-    known = {**dict.fromkeys(BUILTINS)}
+    known = {*BUILTINS, *imported}
     for top in tree.body:
-        match top:
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                known |= {(n.asname or n.name).partition(".")[0]: None for n in names}
-            case ast.FunctionDef(name=name):
-                if name in known and name not in BUILTINS:
-                    raise _bad(top, name, f"`{name}` is defined twice")
-                known[name] = None
+        if isinstance(top, ast.FunctionDef):
+            if top.name in known - BUILTINS:
+                raise _bad(top, top.name, f"`{top.name}` is defined twice")
+            known.add(top.name)
     for top in tree.body:
         if isinstance(top, ast.FunctionDef):
             _Function(frozenset(known), _is_kernel(top)).function(top, frozenset())

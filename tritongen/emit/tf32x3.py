@@ -65,7 +65,7 @@ def parts(
     name = body.names.free(f"{tile.tensor}_tiles")
     body.args.pointers[name] = name
     block = f"BLOCK_{axis.upper()}"
-    host = f'{name} = _tf32_tiles({matrix_text(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
+    host = f'{name} = lib.tf32_tiles({matrix_text(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
     before = [f"{body.run_text(run)}.to(tl.int32)" for run in outer]
 
     def load(row: str) -> str:

@@ -1,7 +1,7 @@
 """A contraction of f32 on the tensor cores with one factor as stored: its tiles are split in registers.
 
     w = w_tiles.load([first_n, start])
-    w_number, w_rest = _tf32_parts(w)
+    w_number, w_rest = lib.tf32_parts(w)
 
 Input: a `KernelPlan` of the skeleton `tf32x3_half`. Output: its `KernelView`: the host splits the operand of
 the other factor ahead (`setup`), as `tf32x3` does both. Tensor cores of Hopper take their first factor from
@@ -88,7 +88,7 @@ def factors(body: Body, head: ir.Nest, var: dict[str, str]):
     if mentions(loads, var["k"]):  # a computed factor is masked by k
         loads.insert(0, f"{var['k']} = {var['start']} + tl.arange(0, BLOCK_K)")
     number, rest = parts_of = names_of_parts(body, whole)
-    loads.append(f"{number}, {rest} = _tf32_parts({whole})")
+    loads.append(f"{number}, {rest} = lib.tf32_parts({whole})")
     host, load = parts(body, other[0], other[2], var)
     first = var[f"first_{other[2]}"]
     number, rest = parts_of_other = names_of_parts(body, other[0].tensor)

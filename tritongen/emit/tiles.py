@@ -122,8 +122,6 @@ def view(
         arguments=arguments,
         var=var,
         prologue=(*body.scalars, *body.prologue),
-        helpers=tuple(body.helpers),
-        libdevice=body.libdevice,
         blocks=blocks,
         multiples=said,
         **fields,

@@ -31,8 +31,6 @@ class KernelView:
     loops: tuple[Loop, ...] = ()
     epilogue: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()  # what the host does before the launch
-    helpers: tuple[str, ...] = ()
-    libdevice: bool = False
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
     blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives
     flags: dict[str, bool] = field(default_factory=dict)

@@ -236,17 +236,15 @@ def accumulate(body: Body, nest: ir.Nest, names: tuple[str, ...], var, served: b
     if nest.fold.op.startswith("arg"):
         best, at = names
         value = term(body, nest, var, served)[0]
-        place, which = place_of(body, nest), "_next"
+        place, which = place_of(body, nest), "next"
         if not takes_all(nest.fold, body.context.facts):
-            place, which = f"tl.where({term_mask(body, nest)}, {place}, {NO_PLACE})", "_first"
+            place, which = f"tl.where({term_mask(body, nest)}, {place}, {NO_PLACE})", "first"
         place = f"{wrap((place, precedence_of(place)), ATOM)}.to({place_dtype(body)})"
-        body.line(f"{best}, {at} = {arg_helper(body, nest, which)}({best}, {at}, {value}, {place})")
+        body.line(f"{best}, {at} = {arg_helper(nest, which)}({best}, {at}, {value}, {place})")
         forget_tile(body)
         return
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
     fold = FOLDS[nest.fold.op]
-    if fold.helper[kind]:
-        body.helpers[fold.helper[kind]] = None
     body.line(combined(fold.combine[kind], names[0], term(body, nest, var, served)))
 
 
@@ -255,7 +253,7 @@ def close_fold(body: Body, nest: ir.Nest, names: tuple[str, ...], final: bool, v
     forget_tile(body)
     if nest.fold.op.startswith("arg"):
         best, at = names
-        out = f"tl.reduce(({best}, {at}), 1, {arg_helper(body, nest)}, keep_dims=True)"
+        out = f"tl.reduce(({best}, {at}), 1, {arg_helper(nest)}, keep_dims=True)"
         place = nest.name if final else at
         body.line(f"{best}, {place} = {out}")
         first = found(body, nest, place) if final else place
@@ -319,7 +317,7 @@ def merge_level(body: Body, level: Level, var: dict[str, str], store: bool = Fal
         ]
         if nest.fold.op.startswith("arg"):
             best = body.fresh(f"{name}_best")
-            out = f"tl.reduce(({loaded[0]}, {loaded[1]}), 1, {arg_helper(body, nest)}, keep_dims=True)"
+            out = f"tl.reduce(({loaded[0]}, {loaded[1]}), 1, {arg_helper(nest)}, keep_dims=True)"
             body.line(f"{best}, {name} = {out}")
             if not takes_all(nest.fold, body.context.facts):
                 body.line(f"{name} = {found(body, nest, name)}")

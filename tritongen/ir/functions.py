@@ -8,7 +8,7 @@ language operator (`+`) or of a name that differs (`max(a, b)` is row maximum) a
     fill(text_for(row, "float"), [("x + 1", SUM), ("y", ATOM)])  ->  ("(x + 1) / y", TERM)
 
 Half types never reach a row: loads widen. One text serves f32 and f64, as one kernel source does.
-Not here: how a text is filled (texts.py), the sources of helpers (helpers.py), casts, reducers and
+Not here: how a text is filled (texts.py), the functions of ours that it calls (lib/), casts, reducers and
 literals (emit).
 """
 
@@ -32,20 +32,18 @@ from tritongen.ir.texts import (
     Text,
     call,
     fill,
-    helpers_of,
     infix,
     nan_call,
     prefix,
     product,
-    uses_libdevice,
     with_flag,
 )
 
 # What a printer of calls needs beside the rows.
 __all__ = [
     "ATOM", "BUILTINS", "COMPARE", "FUNCTIONS", "OPERATORS", "SMALL_POWERS", "SUM", "TERM",
-    "UNARY", "Function", "Text", "fill", "helpers_of", "power_derivative", "power_text",
-    "text_for", "uses_libdevice", "with_flag",
+    "UNARY", "Function", "Text", "fill", "power_derivative", "power_text",
+    "text_for", "with_flag",
 ]  # fmt: skip
 
 
@@ -206,8 +204,8 @@ OPERATOR_ROWS = (
         TERM,
         (None, None),
         2,
-        triton=call("_float_floor_div", 2),
-        triton_int=call("_floor_div", 2),
+        triton=call("lib.float_floor_div", 2),
+        triton_int=call("lib.floor_div", 2),
     ),
     arithmetic(
         "mod",
@@ -216,8 +214,8 @@ OPERATOR_ROWS = (
         TERM,
         ("1", "-(a // b)"),
         0.5,
-        triton=call("_float_mod", 2),
-        triton_int=call("_floor_mod", 2),
+        triton=call("lib.float_mod", 2),
+        triton_int=call("lib.floor_mod", 2),
     ),
     arithmetic(
         "pow",
@@ -228,7 +226,7 @@ OPERATOR_ROWS = (
         24,  # where |b * log2(a)| nears 128; 8 without fp fusion
         triton=call("libdevice.pow", 2),
         torch=POWER_OPERATOR,
-        triton_int=call("_int_pow", 2),
+        triton_int=call("lib.int_pow", 2),
     ),
     # Its Triton text and derivative depend on the exponent: power_text, power_derivative.
     Function(
@@ -297,7 +295,7 @@ SELECT_ROWS = (
         triton_int=Text("tl.where({a} > 0, {a}, 0)"),
     ),
     Function("abs", 1, "number", "same", call("tl.abs"), call("torch.abs"), ("sign(a)",), 0),
-    Function("sign", 1, "number", "same", call("_sign"), call("torch.sign"), None, 0),
+    Function("sign", 1, "number", "same", call("lib.sign"), call("torch.sign"), None, 0),
     Function("square", 1, "number", "same", product(2), call("torch.square"), ("2 * a",), 0.5),
     Function("detach", 1, "any", "same", Text("{a}"), Text("{a}.detach()", ATOM, (ATOM,)), None, 0),
     predicate("isnan", "{a} != {a}", BIT_OR),
@@ -310,19 +308,19 @@ BIT_ROWS = (
     bits("bit_or", infix("|", BIT_OR), infix("|", BIT_OR)),
     bits("bit_xor", infix("^", BIT_XOR), infix("^", BIT_XOR)),
     bits("bit_not", prefix("~"), prefix("~")),
-    bits("shift_left", call("_shift_left", 2), infix("<<", SHIFT)),
-    bits("shift_right", call("_shift_right", 2), infix(">>", SHIFT)),
+    bits("shift_left", call("lib.shift_left", 2), infix("<<", SHIFT)),
+    bits("shift_right", call("lib.shift_right", 2), infix(">>", SHIFT)),
 )
 
 # log 2, log 10 and sqrt(pi) stand in the derivatives as literals.
 FLOAT_ROWS = (
 # Its half form rounds x * log2(e) once: off by |x| f32 ulp, and no more than 88 of them are finite.
 unary(
-    "exp", "_exp", "y", 1.94, half=128
+    "exp", "lib.exp", "y", 1.94, half=128
 ), unary(
-    "exp2", "_exp2", "0.6931471805599453 * y", 1, half=8
+    "exp2", "lib.exp2", "0.6931471805599453 * y", 1, half=8
 ), unary(
-    "expm1", "_expm1", "y + 1", 1.45, half=250
+    "expm1", "lib.expm1", "y + 1", 1.45, half=250
 ), unary(
     "log", "tl.log", "1 / a", 0.87
 ), unary(
@@ -330,46 +328,46 @@ unary(
 ), unary(
     "log10", "libdevice.log10", "0.4342944819032518 / a", 2.09
 ), unary(
-    "log1p", "_log1p", "1 / (1 + a)", 0.89
+    "log1p", "lib.log1p", "1 / (1 + a)", 0.89
 ), unary(
-    "sqrt", "_sqrt", "0.5 / y", 0.5
+    "sqrt", "lib.sqrt", "0.5 / y", 0.5
 ), unary(
-    "rsqrt", "_rsqrt", "-0.5 * y / a", 1.1
+    "rsqrt", "lib.rsqrt", "-0.5 * y / a", 1.1
 ), unary(
-    "sin", "_sin", "cos(a)", 1.5, swing=2
+    "sin", "lib.sin", "cos(a)", 1.5, swing=2
 ), unary(
     "cos", "tl.cos", "-sin(a)", 1.52, swing=2
 ), unary(
-    "tan", "_tan", "1 + y * y", 3.1, swing=float("inf")
+    "tan", "lib.tan", "1 + y * y", 3.1, swing=float("inf")
 ), unary(
-    "asin", "_asin", "rsqrt(1 - a * a)", 2.39
+    "asin", "lib.asin", "rsqrt(1 - a * a)", 2.39
 ), unary(
     "acos", "libdevice.acos", "-rsqrt(1 - a * a)", 1.82
 ), unary(
-    "atan", "_atan", "1 / (1 + a * a)", 2.06, half=16
+    "atan", "lib.atan", "1 / (1 + a * a)", 2.06, half=16
 ), unary(
-    "sinh", "_sinh", "cosh(a)", 2.94, half=128
+    "sinh", "lib.sinh", "cosh(a)", 2.94, half=128
 ), unary(
     "cosh", "libdevice.cosh", "sinh(a)", 2.34
 ), unary(
-    "tanh", "_tanh", "1 - y * y", 1.82, half=16
+    "tanh", "lib.tanh", "1 - y * y", 1.82, half=16
 ), unary(
-    "asinh", "_asinh", "rsqrt(a * a + 1)", 1.79, half=32
+    "asinh", "lib.asinh", "rsqrt(a * a + 1)", 1.79, half=32
 ), unary(
-    "acosh", "_acosh", "rsqrt(a * a - 1)", 2.3, half=32
+    "acosh", "lib.acosh", "rsqrt(a * a - 1)", 2.3, half=32
 ), unary(
-    "atanh", "_atanh", "1 / (1 - a * a)", 3.16
+    "atanh", "lib.atanh", "1 / (1 - a * a)", 3.16
 ), unary(
-    "erf", "_erf", "1.1283791670955126 * exp(-(a * a))", 1.14, half=64
+    "erf", "lib.erf", "1.1283791670955126 * exp(-(a * a))", 1.14, half=64
 ), unary(
-    "erfc", "_erfc", "-1.1283791670955126 * exp(-(a * a))", 2, half=400
+    "erfc", "lib.erfc", "-1.1283791670955126 * exp(-(a * a))", 2, half=400
 ), unary(
     "erfinv", "libdevice.erfinv", "0.886226925452758 * exp(y * y)", 2.45
 ),
 # torch.special.ndtr is 1 + erf, which has no tail.
  unary(
     "ndtr",
-    "_ndtr",
+    "lib.ndtr",
     "0.3989422804014327 * exp(-0.5 * a * a)",
     2,
     Text("0.5 * torch.erfc({a} * -0.7071067811865476)", TERM, (TERM,)),
@@ -379,19 +377,19 @@ unary(
 # in the tail that bf16 has beyond.
  unary(
     "times_ndtr",
-    "_times_ndtr",
+    "lib.times_ndtr",
     "ndtr(a) + 0.3989422804014327 * a * exp(-0.5 * a * a)",
     2,
     Text("{a} * (0.5 * torch.erfc({a} * -0.7071067811865476))", TERM, (ATOM,)),
     half=900,
     ),  # fmt: skip
-    unary("sigmoid", "_sigmoid", "y * (1 - y)", 2, half=250),
+    unary("sigmoid", "lib.sigmoid", "y * (1 - y)", 2, half=250),
     unary(
-        "logsigmoid", "_logsigmoid", "sigmoid(-a)", 2, "torch.nn.functional.logsigmoid", half=250
+        "logsigmoid", "lib.logsigmoid", "sigmoid(-a)", 2, "torch.nn.functional.logsigmoid", half=250
     ),
     unary(
         "softplus",
-        "_softplus",
+        "lib.softplus",
         "where(a > 20, 1, sigmoid(a))",
         2,
         "torch.nn.functional.softplus",
@@ -400,14 +398,14 @@ unary(
     # What mish multiplies x with; `tanh(softplus(x))` is this row.
     unary(
         "tanh_softplus",
-        "_tanh_softplus",
+        "lib.tanh_softplus",
         "(1 - y * y) * sigmoid(a)",
         2,
         Text("torch.tanh(torch.nn.functional.softplus({a}))"),
         half=250,
     ),
-    unary("floor", "_floor", None, 0),
-    unary("ceil", "_ceil", None, 0),
+    unary("floor", "lib.floor", None, 0),
+    unary("ceil", "lib.ceil", None, 0),
     unary("trunc", "libdevice.trunc", None, 0),
     # rint is missing on HIP in Triton 3.6; nearbyint rounds the same way, half to even.
     unary("round", "libdevice.nearbyint", None, 0),
@@ -415,9 +413,9 @@ unary(
     binary("atan2", "libdevice.atan2", ("b / (a * a + b * b)", "-a / (a * a + b * b)"), 2.15),
     binary("hypot", "libdevice.hypot", ("a / y", "b / y"), 1.38),
     binary("fmod", "libdevice.fmod", ("1", "-trunc(a / b)"), 0),
-    binary("xlogy", "_xlogy", ("where(a == 0 and b <= 0, 0, log(b))", "a / b"), 1.82),
+    binary("xlogy", "lib.xlogy", ("where(a == 0 and b <= 0, 0, log(b))", "a / b"), 1.82),
     # As in torch, a result near 0 is the difference of numbers that are not: no bound in its ulp.
-    binary("logaddexp", "_logaddexp", ("sigmoid(a - b)", "sigmoid(b - a)"), inf),
+    binary("logaddexp", "lib.logaddexp", ("sigmoid(a - b)", "sigmoid(b - a)"), inf),
 )
 
 FUNCTIONS: dict[str, Function] = {

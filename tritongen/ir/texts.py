@@ -9,10 +9,7 @@ Not here: which function has which text (functions.py).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-
-from tritongen.ir.helpers import HELPERS
 
 # Python's precedences, of generated Triton and torch text alike.
 COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, TERM, UNARY, POWER, ATOM = range(1, 11)
@@ -45,25 +42,9 @@ def fill(text: Text, args: list[tuple[str, int]]) -> tuple[str, int]:
     return text.template.format(**holes), text.precedence
 
 
-def helpers_of(text: Text) -> tuple[str, ...]:
-    """The helpers that a text calls, which must be printed above the kernel, callees first."""
-    return tuple(dict.fromkeys(_called(text.template)))
-
-
-def _called(source: str) -> list[str]:
-    names = [n for n in re.findall(r"(?<!def )\b_\w+(?=\()", source) if n in HELPERS]
-    return [helper for name in names for helper in (*_called(HELPERS[name]), name)]
-
-
 def with_flag(text: Text, flag: str) -> Text:
-    """The text of a helper's call with one more argument."""
+    """The text of a call with one more argument."""
     return replace(text, template=f"{text.template.removesuffix(')')}, {flag})")
-
-
-def uses_libdevice(text: Text) -> bool:
-    """Whether the text, or a helper that it calls, needs `from triton.language.extra import libdevice`."""
-    texts = (text.template, *(HELPERS[name] for name in helpers_of(text)))
-    return any("libdevice." in t for t in texts)
 
 
 def infix(operator: str, precedence: int) -> Text:

@@ -2,7 +2,7 @@
 
     from tritongen import runtime
 
-    @runtime.op("specs/relu.op", allocate=allocate_relu, reference=relu_reference)
+    @runtime.op("specs/relu.op", lib=1, allocate=allocate_relu, reference=relu_reference)
     def relu(x: torch.Tensor) -> torch.Tensor: ...
 
 `load.py` imports generated text; `interpret.py` lends Triton's interpreter the functions it lacks.
@@ -14,7 +14,6 @@ import os
 
 from tritongen.runtime.functional import Batch
 from tritongen.runtime.gradients import Backward
-from tritongen.runtime.layout import empty, memory_format
 from tritongen.runtime.precision import f32_precision
 from tritongen.runtime.registry import op
 
@@ -41,4 +40,4 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_dtypes()
     install_one_patch()
 
-__all__ = ["Backward", "Batch", "empty", "f32_precision", "memory_format", "op"]
+__all__ = ["Backward", "Batch", "f32_precision", "op"]

@@ -21,9 +21,10 @@ import torch
 from torch.autograd import forward_ad
 from triton import knobs
 
+from tritongen import lib
+
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 CONSTANTS = frozenset({int, bool, float, type(None), torch.dtype})
-COPIES = "tritongen.runtime.copies"  # whose kernel the functions of a module launch, too
 UNALIGNED = 15  # Triton, and descriptors, ask whether a pointer is a multiple of 16 bytes
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -126,8 +127,30 @@ def _placed(pointers: list[int]) -> list[str]:
 
 def reached(function: Callable[..., Any]) -> dict[str, Any]:
     """The globals of its module that a function speaks of, and those that these functions do."""
+    return _reached(function)[0]
+
+
+def every_reached(function: Callable[..., Any]) -> list[Any]:
+    """The same, and what the functions of the library among them speak of: each once."""
+    found, said = _reached(function)
+    ahead = (
+        [getattr(lib, name) for name in said if name in vars(lib)] if lib in found.values() else []
+    )
+    every = [*found.values()]
+    while ahead:
+        item = ahead.pop()
+        if not any(item is other for other in every):
+            every.append(item)
+            if isinstance(item, types.FunctionType):
+                ahead += reached(item).values()
+    return every
+
+
+def _reached(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, None]]:
+    """Those, and every name that is said on the way, attributes too."""
     scope = function.__globals__
     found: dict[str, Any] = {}
+    said: dict[str, None] = {}
     ahead: list[Any] = [function]
     while ahead:
         item = getattr(ahead[-1], "__wrapped__", ahead[-1])
@@ -137,19 +160,12 @@ def reached(function: Callable[..., Any]) -> dict[str, Any]:
         if not isinstance(item, types.CodeType):
             continue
         ahead += [c for c in item.co_consts if isinstance(c, types.CodeType)]
+        said |= dict.fromkeys(item.co_names)
         for name in item.co_names:
             if name in scope and name not in found:
                 found[name] = scope[name]
                 ahead.append(scope[name])
-    return found
-
-
-def every_reached(function: Callable[..., Any]) -> list[Any]:
-    """The same, and what the runtime's own functions among them speak of that make copies: each once."""
-    found = list(reached(function).values())
-    own = (v for v in found if isinstance(v, types.FunctionType) and v.__module__ == COPIES)
-    found += [each for f in own for each in reached(f).values()]
-    return list({id(each): each for each in found}.values())
+    return found, said
 
 
 def require_gradient(values: Iterable[Any]) -> bool:

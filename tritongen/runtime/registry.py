@@ -1,6 +1,6 @@
 """The decorator of a generated op: the function itself where that is right, else a registered torch op.
 
-    @runtime.op("specs/softmax.op", allocate=allocate_softmax, reference=softmax_reference)
+    @runtime.op("specs/softmax.op", lib=1, allocate=allocate_softmax, reference=softmax_reference)
     def softmax(x: torch.Tensor) -> torch.Tensor: ...
 
 A plain eager call runs the function, or launches what it launched for a like call (`replay.py`).
@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from tritongen.lib import VERSION
 from tritongen.runtime import tuned
 from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.functional import Batch, transformed, vmap_rule
@@ -53,6 +54,7 @@ _functorch_level = torch._C._functorch.peek_interpreter_stack
 def op(
     spec: str,
     *,
+    lib: int,
     allocate: Callable[..., Any],
     reference: Callable[..., Any],
     equals: Callable[..., Any] | None = None,
@@ -66,7 +68,7 @@ def op(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
 
-    `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `forward`: the op of
+    `lib`: the version of `tritongen.lib` that it was generated for; ImportError where this is another. `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `forward`: the op of
     its module that runs in its place where a gradient is wanted: the same results, and what it keeps for that.
     `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands. `precision`: what
     the function asks `f32_precision`; the torch op takes the answers as arguments. `batch`: for vmap, where one launch
@@ -74,6 +76,11 @@ def op(
 
     What comes has, too, `again`, a list: what is put in there runs where the gradient of a gradient is wanted.
     """
+
+    if lib != VERSION:
+        raise ImportError(
+            f"{spec} was built for version {lib} of tritongen.lib, this is {VERSION}: `tritongen build {spec}` builds it anew"
+        )
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         source = "".join(linecache.getlines(function.__code__.co_filename))

@@ -136,7 +136,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one variant takes, by a function of `runtime.products`.
+    """What one variant takes, by a function of `lib.estimates`.
 
     `kind`: how factors come to the tensor cores. `asked`: what else its parameters are, in front of those that all
     variants of a step share (`estimates.shared`).

@@ -2,7 +2,7 @@
 
 Input: a group of the class `contraction`. Output: its `Step`. Operands that lie in memory as tiles
 are (one dim of m or n, one of k) may be loaded by tensor descriptors, and the variant of the least
-estimate runs (`runtime.products`); all others through pointers, by rules of their own (`when`).
+estimate runs (`lib.estimates`); all others through pointers, by rules of their own (`when`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tritongen.schedule.views import accesses, views
 # Where both terms of an element are put side by side (tl.join), lanes hold 8 of each factor's terms: of fewer than 64
 # in a tl.dot Triton 3.6 multiplies some twice.
 LEAST_OF_PAIRS = 64
-# How factors come to the tensor cores, by the kernel: a row of `runtime.products`.
+# How factors come to the tensor cores, by the kernel: a row of `lib.estimates`.
 HOW = {"contraction": "pointers", "persistent": "descriptors", "strips": "strips"}
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
 

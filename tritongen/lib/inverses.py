@@ -1,15 +1,16 @@
-"""Helpers for the circular and hyperbolic functions and their inverses: where libdevice is too slow or takes denormals for 0.
+"""Circular and hyperbolic functions and their inverses: where libdevice is too slow or takes denormals for 0.
 
-In: nothing. Out: `INVERSES["_atan"]`, Triton text, merged into `HELPERS`. As in `smooth.py`, those that take `HALF`
-have a second form, for values that are rounded to a half type: near 0 a minimax polynomial, else logarithms.
+As in `smooth.py`, those that take `HALF` have a second form, for values that are rounded to a half type: near 0 a
+minimax polynomial, else logarithms.
 """
 
-from __future__ import annotations
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
 
-INVERSES: dict[str, str] = {
-    "_atan": '''
+
 @triton.jit
-def _atan(x, HALF: tl.constexpr = False):
+def atan(x, HALF: tl.constexpr = False):
     """atan. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64 or not HALF:
         return tl.where(tl.abs(x) < 1e-30, x, libdevice.atan(x))  # it takes denormals for 0
@@ -25,10 +26,10 @@ def _atan(x, HALF: tl.constexpr = False):
         p = p * s - 0.333319902
         y = (p * s + 0.999999881) * t
         return tl.where(above, tl.where(x < 0, -1.57079633, 1.57079633) - y, y)
-''',
-    "_sinh": '''
+
+
 @triton.jit
-def _sinh(x, HALF: tl.constexpr = False):
+def sinh(x, HALF: tl.constexpr = False):
     """sinh. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64 or not HALF:
         return tl.where(tl.abs(x) < 1e-30, x, libdevice.sinh(x))  # it takes denormals for 0
@@ -40,10 +41,10 @@ def _sinh(x, HALF: tl.constexpr = False):
         half = tl.exp2(a * 1.44269504 - 1.0)
         far = half - libdevice.fast_dividef(0.25, half)
         return tl.where(a < 1.0, near, tl.where(x < 0, -far, far))
-''',
-    "_asinh": '''
+
+
 @triton.jit
-def _asinh(x, HALF: tl.constexpr = False):
+def asinh(x, HALF: tl.constexpr = False):
     """asinh. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64 or not HALF:
         return tl.where(tl.abs(x) < 1e-30, x, libdevice.asinh(x))  # it takes denormals for 0
@@ -55,10 +56,10 @@ def _asinh(x, HALF: tl.constexpr = False):
         root = tl.where(a < 1e9, tl.sqrt(s + 1.0), a)
         far = tl.log(0.5 * a + 0.5 * root) + 0.693147182
         return tl.where(a < 0.5, near, tl.where(x < 0, -far, far))
-''',
-    "_acosh": '''
+
+
 @triton.jit
-def _acosh(x, HALF: tl.constexpr = False):
+def acosh(x, HALF: tl.constexpr = False):
     """acosh. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64 or not HALF:
         return libdevice.acosh(x)
@@ -69,20 +70,33 @@ def _acosh(x, HALF: tl.constexpr = False):
         near = (p * u + 0.999999404) * tl.sqrt(2.0 * u)
         root = tl.where(x < 1e9, tl.sqrt(x * x - 1.0), x)
         return tl.where(u < 0.5, near, tl.log(0.5 * x + 0.5 * root) + 0.693147182)
-''',
-}
 
-_NEAR_ZERO = '''
+
 @triton.jit
-def _{name}(x):
-    """{name}; {function} takes denormals for 0."""
-    return tl.where(tl.abs(x) < 1e-30, x, {function}(x))
-'''
-INVERSES |= {
-    f"_{name}": _NEAR_ZERO.format(name=name, function=f"{module}.{name}")
-    for module, names in {
-        "libdevice": ("log1p", "tan", "asin", "atanh"),
-        "tl": ("sin",),
-    }.items()
-    for name in names
-}
+def log1p(x):
+    """log1p; libdevice.log1p takes denormals for 0."""
+    return tl.where(tl.abs(x) < 1e-30, x, libdevice.log1p(x))
+
+
+@triton.jit
+def tan(x):
+    """tan; libdevice.tan takes denormals for 0."""
+    return tl.where(tl.abs(x) < 1e-30, x, libdevice.tan(x))
+
+
+@triton.jit
+def asin(x):
+    """asin; libdevice.asin takes denormals for 0."""
+    return tl.where(tl.abs(x) < 1e-30, x, libdevice.asin(x))
+
+
+@triton.jit
+def atanh(x):
+    """atanh; libdevice.atanh takes denormals for 0."""
+    return tl.where(tl.abs(x) < 1e-30, x, libdevice.atanh(x))
+
+
+@triton.jit
+def sin(x):
+    """sin; tl.sin takes denormals for 0."""
+    return tl.where(tl.abs(x) < 1e-30, x, tl.sin(x))

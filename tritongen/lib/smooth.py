@@ -1,19 +1,20 @@
-"""Helpers for exp, erf and their like: what libdevice is too slow or too far off for.
+"""exp, erf and their like: what libdevice is too slow or too far off for.
 
-In: nothing. Out: `SMOOTH["_tanh"]`, Triton text, merged into `HELPERS`. Those that take `HALF` have a second
-form, for values that are rounded to a half type: a few f32 ulp off, in a third of the instructions. All keep
-denormals and the sign of zero, and give NaN, infinities and zeros where torch does.
+Those that take `HALF` have a second form, for values that are rounded to a half type: a few f32 ulp off, in a
+third of the instructions. All keep denormals and the sign of zero, and give NaN, infinities and zeros where torch
+does. How far off each is: its row in `tritongen/ir/functions.py`.
 
 Coefficients are minimax fits, rounded to f32. f32 forms carry along what a rounding lost (`low`), by fma;
 f64 is left to libdevice.
 """
 
-from __future__ import annotations
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
 
-SMOOTH: dict[str, str] = {
-    "_exp": '''
+
 @triton.jit
-def _exp(x, HALF: tl.constexpr = False):
+def exp(x, HALF: tl.constexpr = False):
     """e**x. HALF: right to half an ulp of a half type, in half the instructions."""
     if x.dtype == tl.float64:
         return libdevice.exp(x)
@@ -21,10 +22,10 @@ def _exp(x, HALF: tl.constexpr = False):
         return tl.exp(x)
     else:
         return libdevice.exp(x)
-''',
-    "_exp2": '''
+
+
 @triton.jit
-def _exp2(x, HALF: tl.constexpr = False):
+def exp2(x, HALF: tl.constexpr = False):
     """2**x; tl.exp2 takes denormals for 0. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64:
         return tl.exp2(x)
@@ -44,10 +45,10 @@ def _exp2(x, HALF: tl.constexpr = False):
         p = p * r + 0.693147182
         below = libdevice.nearbyint(0.5 * n)
         return (p * r + 1.0) * tl.exp2(below) * tl.exp2(n - below)
-''',
-    "_exp_rest": '''
+
+
 @triton.jit
-def _exp_rest(x, low):
+def exp_rest(x, low):
     """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * 2**n: right to 2**-26 before 1 + rest rounds."""
     n = libdevice.nearbyint(x * 1.44269504)
     rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
@@ -58,17 +59,17 @@ def _exp_rest(x, low):
     p = p * r + 0.166665211
     p = p * r + 0.49999994
     return rest + libdevice.fma(p, r * r, -low), n
-''',
-    "_exp_parts": '''
+
+
 @triton.jit
-def _exp_parts(x, low):
+def exp_parts(x, low):
     """e**(x + low), as (1 + rest) * scale."""
-    rest, n = _exp_rest(x, low)
+    rest, n = exp_rest(x, low)
     return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
-''',
-    "_sigmoid": '''
+
+
 @triton.jit
-def _sigmoid(x, HALF: tl.constexpr = False):
+def sigmoid(x, HALF: tl.constexpr = False):
     """1 / (1 + e**-x), without overflow. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64:
         return 1.0 / (1.0 + libdevice.exp(-x))
@@ -76,36 +77,36 @@ def _sigmoid(x, HALF: tl.constexpr = False):
         return 1.0 / (1.0 + tl.exp2(x * -1.44269504))
     else:
         below = tl.maximum(-tl.abs(x), -104.0, propagate_nan=tl.PropagateNan.ALL)
-        rest, scale = _exp_parts(below, 0.0)
+        rest, scale = exp_parts(below, 0.0)
         e = (1.0 + rest) * scale
         above = tl.where(x < 0, e, 1.0)
         low = tl.where(x < 0, rest * scale - (e - scale), 0.0)
         inverse = libdevice.fast_dividef(1.0, 1.0 + e)
         y = above * inverse
         return y + (libdevice.fma(-y, 1.0 + e, above) + low) * inverse  # what rounding lost
-''',
-    "_softplus": '''
+
+
 @triton.jit
-def _softplus(x, HALF: tl.constexpr = False):
+def softplus(x, HALF: tl.constexpr = False):
     """log(1 + e**x), and x from 20 on, as torch. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64:
         return tl.where(x > 20.0, x, libdevice.log1p(libdevice.exp(x)))
     else:
-        return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) + _log1p_exp(-tl.abs(x), HALF)
-''',
-    "_logsigmoid": '''
+        return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) + log1p_exp(-tl.abs(x), HALF)
+
+
 @triton.jit
-def _logsigmoid(x, HALF: tl.constexpr = False):
+def logsigmoid(x, HALF: tl.constexpr = False):
     """log(sigmoid(x)), without overflow. HALF: right to half an ulp of a half type, and faster."""
     low = tl.minimum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if x.dtype == tl.float64:
         return low - libdevice.log1p(libdevice.exp(-tl.abs(x)))
     else:
-        return low - _log1p_exp(-tl.abs(x), HALF)
-''',
-    "_log1p_exp": '''
+        return low - log1p_exp(-tl.abs(x), HALF)
+
+
 @triton.jit
-def _log1p_exp(x, HALF: tl.constexpr):
+def log1p_exp(x, HALF: tl.constexpr):
     """log(1 + e**x) for x up to 0 in f32."""
     if HALF:
         root = tl.exp2(x * 0.72134752)  # tl.exp2 takes denormals for 0
@@ -119,7 +120,7 @@ def _log1p_exp(x, HALF: tl.constexpr):
         return (p * u + 0.999999821) * u
     else:
         x = tl.maximum(x, -104.0, propagate_nan=tl.PropagateNan.ALL)
-        rest, scale = _exp_parts(x, 0.0)
+        rest, scale = exp_parts(x, 0.0)
         u = (1.0 + rest) * scale
         p = 0.00207291823 * u - 0.0136313327
         p = p * u + 0.0419810489
@@ -131,10 +132,10 @@ def _log1p_exp(x, HALF: tl.constexpr):
         p = p * u + 0.333326906
         p = p * u - 0.499999881
         return p * (u * u) + u
-''',
-    "_tanh_softplus": '''
+
+
 @triton.jit
-def _tanh_softplus(x, HALF: tl.constexpr = False):
+def tanh_softplus(x, HALF: tl.constexpr = False):
     """tanh(log(1 + e**x)) = n / (n + 2), n = e**x * (e**x + 2). HALF: right to half an ulp of a half type."""
     x = tl.minimum(x, 20.0, propagate_nan=tl.PropagateNan.ALL)  # from here on 1
     if x.dtype == tl.float64:
@@ -147,7 +148,7 @@ def _tanh_softplus(x, HALF: tl.constexpr = False):
         return n / (n + 2.0)
     else:
         x = tl.maximum(x, -104.0, propagate_nan=tl.PropagateNan.ALL)
-        rest, scale = _exp_parts(x, 0.0)
+        rest, scale = exp_parts(x, 0.0)
         e = (1.0 + rest) * scale
         low = rest * scale - (e - scale)
         n = e * e + 2.0 * e
@@ -158,10 +159,10 @@ def _tanh_softplus(x, HALF: tl.constexpr = False):
         # No libdevice.fma, which takes denormals for 0: n may be a normal number where y is none.
         lost = (n - y * below) + low - y * (n - (below - 2.0) + low)
         return y + lost * inverse
-''',
-    "_tanh": '''
+
+
 @triton.jit
-def _tanh(x, HALF: tl.constexpr = False):
+def tanh(x, HALF: tl.constexpr = False):
     """tanh. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64 or not HALF:
         return tl.where(tl.abs(x) < 1e-30, x, libdevice.tanh(x))  # it takes denormals for 0
@@ -173,10 +174,10 @@ def _tanh(x, HALF: tl.constexpr = False):
         p = p * s - 0.333329618
         near = (p * s + 1.0) * x
         return tl.where(tl.abs(x) < 0.3, near, tl.where(x < 0, -high, high))
-''',
-    "_expm1": '''
+
+
 @triton.jit
-def _expm1(x, HALF: tl.constexpr = False):
+def expm1(x, HALF: tl.constexpr = False):
     """e**x - 1. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64 or not HALF:
         return tl.where(tl.abs(x) < 1e-30, x, libdevice.expm1(x))  # it takes denormals for 0
@@ -187,10 +188,10 @@ def _expm1(x, HALF: tl.constexpr = False):
         p = p * x + 0.499999821
         p = p * x + 1.00000012
         return tl.where(tl.abs(x) < 0.5, p * x, tl.exp2(x * 1.44269504) - 1.0)
-''',
-    "_erf": '''
+
+
 @triton.jit
-def _erf(x, HALF: tl.constexpr = False):
+def erf(x, HALF: tl.constexpr = False):
     """erf. HALF: right to half an ulp of a half type, by an odd polynomial up to where both round to 1."""
     if x.dtype == tl.float64 or not HALF:
         near = x + x * 0.1283791670955126  # tl.erf takes denormals for 0
@@ -211,10 +212,10 @@ def _erf(x, HALF: tl.constexpr = False):
         p = p * s + 0.00512992311
         p = p * s - 0.0388670079
         return (p * s + 0.428135216) * x
-''',
-    "_erfc": '''
+
+
 @triton.jit
-def _erfc(x, HALF: tl.constexpr = False):
+def erfc(x, HALF: tl.constexpr = False):
     """1 - erf(x), right in its tail too. HALF: right to half an ulp of a half type, and faster."""
     if x.dtype == tl.float64:
         return libdevice.erfc(x)
@@ -233,7 +234,7 @@ def _erfc(x, HALF: tl.constexpr = False):
     else:
         a = tl.minimum(tl.abs(x), 11.0, propagate_nan=tl.PropagateNan.ALL)
         s = a * a
-        rest, scale = _exp_parts(-s, libdevice.fma(-a, a, s))
+        rest, scale = exp_parts(-s, libdevice.fma(-a, a, s))
         below = a + 1.25
         inverse = libdevice.fast_dividef(1.0, below)
         t = (a - 1.25) * inverse
@@ -250,12 +251,12 @@ def _erfc(x, HALF: tl.constexpr = False):
         q = libdevice.fma(p, t, 0.919557273)
         q_low = libdevice.fma(p, t, 0.919557273 - q) + 2.33059403e-08
         below_low = a - (below - 1.25)
-        tail = _product_over(q, q_low, rest, below, below_low, inverse) * scale
+        tail = product_over(q, q_low, rest, below, below_low, inverse) * scale
         return tl.where(x < 0, 2.0 - tail, tail)
-''',
-    "_ndtr": '''
+
+
 @triton.jit
-def _ndtr(x, HALF: tl.constexpr = False):
+def ndtr(x, HALF: tl.constexpr = False):
     """The normal distribution function, right in its tail too. HALF: right to half an ulp of a half type."""
     if x.dtype == tl.float64:
         return 0.5 * libdevice.erfc(x * -0.7071067811865476)
@@ -273,7 +274,7 @@ def _ndtr(x, HALF: tl.constexpr = False):
     else:
         a = tl.minimum(tl.abs(x), 15.0, propagate_nan=tl.PropagateNan.ALL)
         s = a * a
-        rest, scale = _exp_parts(-0.5 * s, 0.5 * libdevice.fma(-a, a, s))
+        rest, scale = exp_parts(-0.5 * s, 0.5 * libdevice.fma(-a, a, s))
         below = a + 1.5
         inverse = libdevice.fast_dividef(1.0, below)
         t = (a - 1.5) * inverse
@@ -290,15 +291,15 @@ def _ndtr(x, HALF: tl.constexpr = False):
         q = libdevice.fma(p, t, 0.617341995)
         q_low = libdevice.fma(p, t, 0.617341995 - q) + 7.11400716e-09
         below_low = a - (below - 1.5)
-        tail = _product_over(q, q_low, rest, below, below_low, inverse) * scale
+        tail = product_over(q, q_low, rest, below, below_low, inverse) * scale
         return tl.where(x < 0, tail, 1.0 - tail)
-''',
-    "_times_ndtr": '''
+
+
 @triton.jit
-def _times_ndtr(x, HALF: tl.constexpr = False):
+def times_ndtr(x, HALF: tl.constexpr = False):
     """x times the normal distribution function, gelu: x's tail is no smaller than it must be, and cheaper."""
     if x.dtype == tl.float64:
-        return x * _ndtr(x)
+        return x * ndtr(x)
     elif HALF:
         # max(x, 0) - a * tail, where tail = root**2: one exp2, as nothing overlaps it behind a product
         a = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
@@ -318,7 +319,7 @@ def _times_ndtr(x, HALF: tl.constexpr = False):
         a = tl.minimum(part, 15.0, propagate_nan=tl.PropagateNan.ALL)
         b = -0.5 * a
         s = a * b
-        rest, n = _exp_rest(s, libdevice.fma(a, b, -s))
+        rest, n = exp_rest(s, libdevice.fma(a, b, -s))
         below = a + 1.5
         inverse = libdevice.fast_dividef(1.0, below)
         lost = libdevice.fma(-below, inverse, 1.0)
@@ -340,15 +341,13 @@ def _times_ndtr(x, HALF: tl.constexpr = False):
         tail_low = libdevice.fma(inverse, more, inverse - tail)
         lower = libdevice.fma(part, tail, part * tail_low) * tl.exp2(n - 1.0)
         return tl.where(x < 0, -0.0, x) - lower
-''',
-    "_product_over": '''
+
+
 @triton.jit
-def _product_over(q, q_low, rest, below, below_low, inverse):
+def product_over(q, q_low, rest, below, below_low, inverse):
     """(q + q_low) * (1 + rest) / (below + below_low), with what each rounding lost; inverse is near 1 / below."""
     above = libdevice.fma(q, rest, q)
     above_low = libdevice.fma(q, rest, q - above) + q_low * (1.0 + rest)
     y = above * inverse
     lost = libdevice.fma(-y, below, above) - y * below_low + above_low
     return y + lost * inverse
-''',
-}

@@ -1,9 +1,7 @@
 """How a result lies in memory: as that of torch's own op would. What `allocate_<op>` calls.
 
-    y = runtime.empty(x.shape, x.dtype, x, z)                   # pointwise: as TensorIterator orders dims
-    y = torch.empty(shape, memory_format=runtime.memory_format(x, w))     # channels last where x or w is
-
-A module that is generated to stand alone holds the text of these functions: they import torch alone.
+y = lib.empty(x.shape, x.dtype, x, z)                   # pointwise: as TensorIterator orders dims
+y = torch.empty(shape, memory_format=lib.memory_format(x, w))     # channels last where x or w is
 """
 
 from __future__ import annotations

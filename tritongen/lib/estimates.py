@@ -1,11 +1,9 @@
 """How long a product or a convolution takes on a GPU, by a model: what `choose_<step>` compares its variants by.
 
-    call = (1, M, N, K), itemsize, stored_bytes, copied, turned, wide, tf32x3, sms
-    product_us("descriptors", config, 1, 0, *call)      # microseconds
-    call = (groups, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    convolution_us("taps", config, taps * channels, copied, 2, False, *call)
-
-A module that is generated to stand alone holds the text of these functions: they import nothing.
+call = (1, M, N, K), itemsize, stored_bytes, copied, turned, wide, tf32x3, sms
+product_us("descriptors", config, 1, 0, *call)      # microseconds
+call = (groups, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+convolution_us("taps", config, taps * channels, copied, 2, False, *call)
 """
 
 from __future__ import annotations

@@ -1,29 +1,24 @@
-"""Small Triton functions that some rows of the function table call: name -> source.
+"""Operators and functions that Triton lacks, or has otherwise than torch: division that floors, powers of integers, sqrt.
 
-In: nothing. Out: `HELPERS["_floor_mod"]`, text that emit prints once above the kernels that use it.
-A helper works on f32 and f64 alike (one kernel source serves both), its name starts with `_`, which no
-name of a spec does, and what it calls is printed above it. Not here: which row calls which (functions.py),
-exp, erf and their like (smooth.py), atan, sinh and theirs (inverses.py).
+Each works on f32 and f64 alike, since one kernel source serves both.
 """
 
-from __future__ import annotations
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
 
-from tritongen.ir.inverses import INVERSES
-from tritongen.ir.smooth import SMOOTH
 
-HELPERS: dict[str, str] = {
-    "_sqrt": '''
 @triton.jit
-def _sqrt(x):
+def sqrt(x):
     """sqrt, correctly rounded; tl.sqrt approximates in f32."""
     if x.dtype == tl.float64:
         return tl.sqrt(x)
     else:
         return tl.sqrt_rn(x)
-''',
-    "_rsqrt": '''
+
+
 @triton.jit
-def _rsqrt(x):
+def rsqrt(x):
     """1 / sqrt(x): tl.rsqrt, which takes denormals for 0, and one step of Newton's."""
     if x.dtype == tl.float64:
         return 1.0 / tl.sqrt(x)
@@ -34,62 +29,64 @@ def _rsqrt(x):
         rest = 1.0 - x * y * y  # NaN where y is 0 or infinite
         y = tl.where(rest == rest, y + 0.5 * y * rest, y)
         return tl.where(tiny, y * 4294967296.0, y)
-''',
-    "_floor": '''
+
+
 @triton.jit
-def _floor(x):
+def floor(x):
     """The next integer at or below x; tl.floor takes denormals for 0."""
     whole = libdevice.trunc(x)
     return tl.where(whole > x, whole - 1.0, whole)
-''',
-    "_ceil": '''
+
+
 @triton.jit
-def _ceil(x):
+def ceil(x):
     """The next integer at or above x; tl.ceil takes denormals for 0."""
     whole = libdevice.trunc(x)
     return tl.where(whole < x, whole + 1.0, whole)
-''',
-    "_sign": '''
+
+
 @triton.jit
-def _sign(x):
+def sign(x):
     """-1, 0 or 1 in the type of x; 0 for NaN, as torch.sign."""
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
-''',
-    "_logaddexp": '''
+
+
 @triton.jit
-def _logaddexp(a, b):
+def logaddexp(a, b):
     """log(e**a + e**b), without overflow; two equal infinities give that infinity."""
     high = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-    return tl.where(a == b, high + 0.6931471805599453, high + libdevice.log1p(libdevice.exp(-tl.abs(a - b))))
-''',
-    "_xlogy": '''
+    return tl.where(
+        a == b, high + 0.6931471805599453, high + libdevice.log1p(libdevice.exp(-tl.abs(a - b)))
+    )
+
+
 @triton.jit
-def _xlogy(a, b):
+def xlogy(a, b):
     """a * log(b), 0 where a is 0 whatever b is (but NaN)."""
     return tl.where((a == 0.0) & (b == b), 0.0, a * tl.log(b))
-''',
-    "_awaited": '''
+
+
 @triton.jit
-def _awaited(x):
+def awaited(x):
     """x, looked at: a product whose left factor is in registers must end before the next one is computed in them."""
     if x.dtype == tl.float32:
         return x.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
     else:
         return x
-''',
-    "_widened": '''
+
+
 @triton.jit
-def _widened(x, DTYPE: tl.constexpr):
+def widened(x, DTYPE: tl.constexpr):
     """x in DTYPE, bf16 by its bits: what x.to(DTYPE) makes of it, LLVM computes with in f16 where f16 stores the result."""
     if x.dtype == tl.bfloat16:
         bits = x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
         return bits.to(tl.float32, bitcast=True).to(DTYPE)
     else:
         return x.to(DTYPE)
-''',
-    "_f64_factor": '''
+
+
 @triton.jit
-def _f64_factor(x):
+def f64_factor(x):
     """A factor of tl.dot: in f64 behind a sum of one term, past which Triton does not look for loads.
 
     Triton 3.7 lays factors out in pairs or fours where the narrowest load behind them, a mask's or an index's too, has
@@ -99,36 +96,36 @@ def _f64_factor(x):
         return tl.sum(x[:, :, None], 2)
     else:
         return x
-''',
-    "_of_any_size": '''
+
+
 @triton.jit
-def _of_any_size(i):
+def of_any_size(i):
     """i, of which LLVM cannot tell that it is small: what it divides by 3 in 16 bits, two at a time, ptxas 12.8 gets wrong."""
     return i + tl.program_id(2)  # 0: no grid has a third dim
-''',
-    "_floor_div": '''
+
+
 @triton.jit
-def _floor_div(a, b):
+def floor_div(a, b):
     """Integer a // b rounded down; Triton's own rounds towards zero, Python's, of its numbers, does not."""
     # (-~a - 1) is a, but no range to Triton, which holds -16 to -1 to have one quotient by 16, as 0 to 15
     # have, and computes one lane for all. Where b is 1, rest is 0 and the quotient still a range.
     rest = (-~a - 1) % b
     quotient = (a - rest) // b
     return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
-''',
-    "_floor_mod": '''
+
+
 @triton.jit
-def _floor_mod(a, b):
+def floor_mod(a, b):
     """Integer a % b with the sign of b; Triton's own takes the sign of a."""
     # Still a, but no range to Triton, which holds the rests of -16 to -1 by 16 to be a range too, as those
     # of 0 to 15 are, and asks one lane for the sign of all.
     a = -~a - 1
     rest = a % b
     return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
-''',
-    "_float_floor_div": '''
+
+
 @triton.jit
-def _float_floor_div(a, b):
+def float_floor_div(a, b):
     """floor(a / b) from the exact remainder, so that a rounded quotient never steps up."""
     rest = libdevice.fmod(a, b)
     if rest.dtype == tl.float64:
@@ -140,17 +137,17 @@ def _float_floor_div(a, b):
     down = tl.where(down > quotient, down - 1.0, down)
     nearest = tl.where(quotient - down > 0.5, down + 1.0, down)
     return tl.where(b == 0.0, a / b, nearest)
-''',
-    "_float_mod": '''
+
+
 @triton.jit
-def _float_mod(a, b):
+def float_mod(a, b):
     """a % b, exact, with the sign of b."""
     rest = libdevice.fmod(a, b)
     return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
-''',
-    "_int_pow": '''
+
+
 @triton.jit
-def _int_pow(a, b):
+def int_pow(a, b):
     """Integer a ** b by squaring, wrapping as a product does; a negative b gives 0 unless a is 1 or -1."""
     power = a * 0 + 1
     base = a
@@ -161,21 +158,18 @@ def _int_pow(a, b):
         rest = rest >> 1
     odd = tl.where(b & 1 != 0, a, a * 0 + 1)
     return tl.where(b >= 0, power, tl.where((a == 1) | (a + 1 == 0), odd, a * 0))
-''',
-    "_shift_left": '''
+
+
 @triton.jit
-def _shift_left(a, b):
+def shift_left(a, b):
     """a << b; 0 once every bit is out, where the hardware leaves it open."""
     inside = (b >= 0) & (b < a.dtype.primitive_bitwidth)
     return tl.where(inside, a << tl.where(inside, b, 0).to(a.dtype), 0)
-''',
-    "_shift_right": '''
+
+
 @triton.jit
-def _shift_right(a, b):
+def shift_right(a, b):
     """a >> b; the sign alone once every bit is out, where the hardware leaves it open."""
     last = a.dtype.primitive_bitwidth - 1
     inside = (b >= 0) & (b <= last)
     return tl.where(inside | (a < 0), a >> tl.where(inside, b, last).to(a.dtype), 0)
-''',
-}
-HELPERS = {name: source.strip() + "\n" for name, source in (HELPERS | SMOOTH | INVERSES).items()}

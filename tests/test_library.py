@@ -1,0 +1,54 @@
+"""The runtime library as generated modules see it: one name each, and the text that stands alone."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from tritongen import lib, pipeline
+from tritongen.emit import allow, library
+from tritongen.runtime.load import load_text
+
+SPEC = "op f<T: float>(x: T[N, D]) -> y: T[N] { y[n] = max[d](exp(x[n, d])) }"
+
+
+def test_the_compiler_reads_what_modules_import():
+    """By name, and no two files of the library define one."""
+    own = {f"{inspect.getmodule(v).__name__}.{n}" for n, v in vars(lib).items() if _is_ours(v)}
+    alone = {"differentiable", "differentiable_by", "f32_precision", "first_results", "fitted"}
+    read = {n for n in library.functions() if not n.startswith("_")} - alone
+    assert read - {"keep_and_pull", "without"} == {name.rpartition(".")[2] for name in own}
+    assert len(own) == len({name.rpartition(".")[2] for name in own})
+    assert library.version() == lib.VERSION
+
+
+def _is_ours(value) -> bool:
+    module = inspect.getmodule(getattr(value, "fn", value))
+    return callable(value) and module is not None and module.__name__.startswith("tritongen.lib.")
+
+
+def test_what_is_used_is_inlined_callees_first():
+    raw = pipeline.build("op f(x: f32[...]) -> y: f32[...] { y = tanh(x) }", standalone=True).raw
+    assert "tritongen" not in raw.partition('"""\n\n')[2] and "_tanh(x" in raw
+    used = [f for f in library.functions() if f"def _{f}(" in raw]
+    for name in used:
+        for callee in library.functions()[name].calls:
+            assert raw.index(f"def {library.own_name(callee)}(") < raw.index(f"def _{name}(")
+    assert "nan_max" not in raw
+
+
+def test_a_module_of_another_version_is_refused_with_the_remedy():
+    raw = pipeline.build(SPEC, "f.op").raw
+    assert f"lib={lib.VERSION}" in raw
+    with pytest.raises(
+        ImportError, match="f.op was built for version 0 of .*`tritongen build f.op`"
+    ):
+        load_text("f_of_another_version", raw.replace(f"lib={lib.VERSION}", "lib=0"))
+
+
+def test_a_module_calls_what_the_library_has():
+    allow.walk("def f(x):\n    return lib.nan_max(x, x)\n")
+    for text in ("lib.nothing(x)", "lib._copy(x)", "lib.torch.load(x)"):
+        with pytest.raises(allow.NotAllowed):
+            allow.walk(f"def f(x):\n    return {text}\n")

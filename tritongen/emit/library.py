@@ -1,0 +1,106 @@
+"""The runtime library as text: which functions it has, and those that a module uses, for one that stands alone.
+
+    functions()["nan_max"]            # Function(text="@triton.jit\ndef nan_max(a, b): ...", calls=())
+    used, text = inlined(text)        # `lib.nan_max(a, b)` as `_nan_max(a, b)`, and the function under that name
+
+It is read, never imported: the compiler needs no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from tritongen.emit import walked
+from tritongen.resources import package_folder
+
+NAMES = (
+    "lib",
+    "runtime",
+)  # as modules import it, and what of the runtime has a copy that stands alone
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`text` as a standalone module has it; `calls`: those of the library that it speaks of."""
+
+    text: str
+    calls: tuple[str, ...]
+
+
+@cache
+def version() -> int:
+    """`tritongen.lib.VERSION`."""
+    tree = ast.parse((package_folder("lib") / "__init__.py").read_text())
+    return next(n.value.value for n in tree.body if isinstance(n, ast.Assign))  # type: ignore[attr-defined]
+
+
+@cache
+def functions() -> dict[str, Function]:
+    """All of it, by name; those that begin with an underscore are no module's to call."""
+    files = [
+        *sorted(package_folder("lib").glob("[a-z]*.py")),
+        package_folder("runtime") / "gradients.py",
+    ]
+    trees = [(text, ast.parse(text)) for text in (f.read_text() for f in files)]
+    names = {f.name for _, tree in trees for f in tree.body if isinstance(f, ast.FunctionDef)}
+    return {
+        f.name: _function(text, f, names)
+        for text, tree in trees
+        for f in tree.body
+        if isinstance(f, ast.FunctionDef)
+    }
+
+
+def _function(text: str, f: ast.FunctionDef, names: set[str]) -> Function:
+    first = min([f.lineno, *(d.lineno for d in f.decorator_list)])
+    lines = text.splitlines()[first - 1 : f.end_lineno]
+    nodes = list(walked.walk(f))
+    bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    bound |= {n.arg for n in nodes if isinstance(n, ast.arg)}
+    said = [n for n in nodes if isinstance(n, ast.Name) and n.id in names - bound]
+    calls = dict.fromkeys(n.id for n in said if n.id != f.name)
+    places = [(n.lineno - first, n.col_offset, n.id) for n in said]
+    places.append((f.lineno - first, len("def "), f.name))
+    for at, column, name in sorted(places, reverse=True):
+        line = lines[at].encode()  # columns count bytes
+        lines[at] = (line[:column] + own_name(name).encode() + line[column + len(name) :]).decode()
+    return Function("\n".join(lines), tuple(calls))
+
+
+def own_name(name: str) -> str:
+    """What a standalone module calls it."""
+    return name if name.startswith("_") else f"_{name}"
+
+
+def called(text: str) -> list[str]:
+    """The functions of the library that a module's text speaks of."""
+    nodes = walked.walk(walked.parsed(text))
+    return list(dict.fromkeys(n.attr for n in nodes if _is_ours(n)))  # type: ignore[attr-defined]
+
+
+def _is_ours(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(ast.Name(name)):
+            return name in NAMES
+    return False
+
+
+def inlined(text: str) -> tuple[str, str]:
+    """The functions that a text calls and those that these do, callees first; the text as it calls them then."""
+    needed = dict.fromkeys(_with_callees(called(text)))
+    lines = text.split("\n")
+    found = [n for n in walked.walk(walked.parsed(text)) if _is_ours(n)]
+    for node in sorted(found, key=lambda n: (n.lineno, n.col_offset), reverse=True):  # type: ignore[attr-defined]
+        at, column = node.lineno - 1, node.col_offset  # type: ignore[attr-defined]
+        line, before = lines[at].encode(), len(node.value.id) + 1  # type: ignore[attr-defined]
+        lines[at] = (line[:column] + b"_" + line[column + before :]).decode()
+    return "\n\n\n".join(functions()[name].text for name in needed), "\n".join(lines)
+
+
+def _with_callees(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        yield from _with_callees(functions()[name].calls)
+        yield name

@@ -1,0 +1,26 @@
+"""What generated modules share: functions of kernels, and of the host code that launches them.
+
+    from tritongen import lib
+
+    m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)      # in a kernel
+    x = lib.reshaped(x, rows, D)                          # in a launch function
+
+`tritongen build --standalone` prints what a module uses of it into the module (`emit/library.py`). A module says for
+which VERSION it was generated, and its import asks for that one: where a function comes to mean something else, or takes
+other parameters, it is a new version. Nothing here imports anything of tritongen but this folder.
+"""
+
+from tritongen.lib.copies import *
+from tritongen.lib.descriptors import *
+from tritongen.lib.device import *
+from tritongen.lib.estimates import *
+from tritongen.lib.folds import *
+from tritongen.lib.functions import *
+from tritongen.lib.inverses import *
+from tritongen.lib.layout import *
+from tritongen.lib.smooth import *
+from tritongen.lib.tf32 import *
+from tritongen.lib.views import *
+from tritongen.lib.windows import *
+
+VERSION = 1

@@ -1,0 +1,136 @@
+"""Tiles by tensor descriptor: which operands have such, the descriptors themselves, and copies where there are none.
+
+    if takes_tiles(x, w):
+        x_tiles, x_turned = tiles(x, BLOCK_M, BLOCK_K)    # x [..., rows, cols]
+        y_tiles = tiles_to_store(y, BLOCK_M, BLOCK_N)     # None where pointers store y
+
+A descriptor wants rows that are contiguous and begin at multiples of 16 bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from tritongen.lib.copies import packed
+from tritongen.lib.device import has_tma
+
+
+def takes_tiles(*operands: torch.Tensor) -> bool:
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
+    if not has_tma(operands[0].device):
+        return False
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
+
+
+def is_aligned(x: torch.Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 bytes."""
+    step = 16 // x.element_size()
+    outer = zip(x.shape[:-1], x.stride(), strict=False)
+    return (
+        x.stride(-1) == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride % step == 0 and stride > 0 or size == 1 for size, stride in outer)
+    )
+
+
+def descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
+    """Tiles of an aligned tensor, over its last dims."""
+    outer = zip(x.shape[:-1], x.stride(), strict=False)
+    strides = [16 if size == 1 else stride for size, stride in outer]
+    whole = [*[1] * (x.dim() - len(block)), *block]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], whole)
+
+
+# ---- matrices -----------------------------------------------------------------------------------
+def tiles(
+    x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor by tiles of rows x cols, and whether it sees x transposed; of a copy where x is not aligned.
+
+    `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
+    """
+    if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
+        x = packed(x.mT).mT
+    turned = not is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
+    x = x.mT if turned else x
+    x = x if is_aligned(x) else packed(x)
+    return (descriptor(x, cols, rows) if turned else descriptor(x, rows, cols)), turned
+
+
+def tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or they or tiles end within 16 bytes."""
+    size = y.element_size()
+    whole = y.shape[-1] * size % 16 == 0 and cols * size >= 16  # a store fills what it has begun
+    return descriptor(y, rows, cols) if whole and is_aligned(y) else None
+
+
+def copied_bytes(*operands: torch.Tensor) -> int:
+    """The size of those that a descriptor takes no tiles of as they lie, in either order."""
+    return sum(x.nbytes for x in operands if not (is_aligned(x) or is_aligned(x.mT)))
+
+
+def turned_bytes(*operands: torch.Tensor) -> int:
+    """The size of those second factors that are copied by columns (`tiles`)."""
+    return sum(x.nbytes for x in operands if x.element_size() != 2 and x.stride(-2) != 1)
+
+
+def are_wide(*operands: torch.Tensor) -> bool:
+    """Whether Triton knows that rows begin and end where lanes load 16 bytes: at multiples of 16 elements."""
+    dims = [(n, s) for x in operands for n, s in zip(x.shape, x.stride(), strict=True)]
+    whole = all(s % 16 == 0 or s == 1 and n % 16 == 0 for n, s in dims if n > 1)
+    return whole and all(x.data_ptr() % 16 == 0 for x in operands)
+
+
+# ---- patches of images ---------------------------------------------------------------------------
+def packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
+    """The size of those whose channels, the last dim, are not neighbours or no multiple of so many."""
+    return sum(x.nbytes for x in operands if x.stride(-1) != 1 or x.shape[-1] % whole)
+
+
+def takes_patches(*operands: torch.Tensor, copied: bool = False, stepped: bool = False) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies.
+
+    `copied`: whatever is not aligned is. `stepped`: of what `every` makes of them.
+    """
+    if stepped:  # a row reaches over others, and coordinates have 32 bits
+        reach = (n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:], strict=True))
+        if max(reach) >= 2**29:
+            return False
+    step = 16 // operands[0].element_size()
+    aligned = (is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands)
+    return takes_tiles(*operands) and (copied or all(aligned))
+
+
+def every(x: torch.Tensor, *steps: int) -> torch.Tensor:
+    """Every step-th element along each dim but the last, which reaches over the elements in between."""
+    shape, strides, reach = [], [], x.shape[-1]
+    for size, stride, step in zip(x.shape, x.stride(), steps, strict=False):
+        shape.append(size // step)
+        strides.append(stride * step)
+        reach += stride * (step - 1)
+    return x.as_strided((*shape, reach), (*strides, 1))
+
+
+@cache
+def patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last.
+
+    Places along the last dim are stored side by side: a longer side there is worth `most` times as many.
+    """
+    if len(extents) == 1:
+        return (places,)
+    *outer, last = extents
+    found = []
+    for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
+        if places % side == 0:
+            sides = (*patch(places // side, *outer, most=1.0), side)
+            count = math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides, strict=True))
+            found.append((count, sides))
+    fewest, _ = min(found)
+    return [sides for count, sides in found if count <= most * fewest][0]

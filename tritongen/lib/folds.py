@@ -1,0 +1,257 @@
+"""What reductions combine with, and the states of folds that one pass over a row takes together.
+
+`tl.reduce` and `tl.associative_scan` take these by name. A state is one number a row, a tile's parts side by side
+along axis 1; merging takes the parts of all programs that shared a row.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def nan_max(a, b):
+    """The larger; NaN where either is NaN."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def nan_min(a, b):
+    """The smaller; NaN where either is NaN."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def larger(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def smaller(a, b):
+    return tl.minimum(a, b)
+
+
+@triton.jit
+def multiply(a, b):
+    return a * b
+
+
+@triton.jit
+def first_max(a, i, b, j):
+    """The larger value and its place: NaN before any number, the lower place at a tie."""
+    left = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(left, a, b), tl.where(left, i, j)
+
+
+@triton.jit
+def first_min(a, i, b, j):
+    """The smaller value and its place: NaN before any number, the lower place at a tie."""
+    left = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(left, a, b), tl.where(left, i, j)
+
+
+@triton.jit
+def next_max(a, i, b, j):
+    """The larger of a and a later b, with its place: NaN before any number, a at a tie."""
+    later = ~(b <= a) & (a == a)
+    return tl.where(later, b, a), tl.where(later, j, i)
+
+
+@triton.jit
+def next_min(a, i, b, j):
+    """The smaller of a and a later b, with its place: NaN before any number, a at a tie."""
+    later = ~(b >= a) & (a == a)
+    return tl.where(later, b, a), tl.where(later, j, i)
+
+
+@triton.jit
+def scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
+    """A run-time scalar: the element of a 0-dim tensor, or a number."""
+    if IS_TENSOR:
+        return tl.load(value).to(DTYPE)
+    else:
+        return tl.full((), value, DTYPE)
+
+
+@triton.jit
+def next_sums_behind(a, before_a, b, before_b):
+    return a + b, a + before_b
+
+
+@triton.jit
+def sums_behind(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_sums_behind)[1]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = sums_behind(left + right, start, RUN // 2)
+        return tl.join(right + behind, behind).reshape(x.shape)
+
+
+@triton.jit
+def next_products_behind(a, before_a, b, before_b):
+    return a * b, a * before_b
+
+
+@triton.jit
+def products_behind(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_products_behind)[
+            1
+        ]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = products_behind(left * right, start, RUN // 2)
+        return tl.join(right * behind, behind).reshape(x.shape)
+
+
+@triton.jit
+def next_nan_max_behind(a, before_a, b, before_b):
+    return nan_max(a, b), nan_max(a, before_b)
+
+
+@triton.jit
+def nan_max_behind(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_nan_max_behind)[1]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = nan_max_behind(nan_max(left, right), start, RUN // 2)
+        return tl.join(nan_max(right, behind), behind).reshape(x.shape)
+
+
+@triton.jit
+def next_nan_min_behind(a, before_a, b, before_b):
+    return nan_min(a, b), nan_min(a, before_b)
+
+
+@triton.jit
+def nan_min_behind(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_nan_min_behind)[1]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = nan_min_behind(nan_min(left, right), start, RUN // 2)
+        return tl.join(nan_min(right, behind), behind).reshape(x.shape)
+
+
+@triton.jit
+def next_max_behind(a, before_a, b, before_b):
+    return tl.maximum(a, b), tl.maximum(a, before_b)
+
+
+@triton.jit
+def max_behind(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_max_behind)[1]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = max_behind(tl.maximum(left, right), start, RUN // 2)
+        return tl.join(tl.maximum(right, behind), behind).reshape(x.shape)
+
+
+@triton.jit
+def next_min_behind(a, before_a, b, before_b):
+    return tl.minimum(a, b), tl.minimum(a, before_b)
+
+
+@triton.jit
+def min_behind(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, next_min_behind)[1]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = min_behind(tl.minimum(left, right), start, RUN // 2)
+        return tl.join(tl.minimum(right, behind), behind).reshape(x.shape)
+
+
+@triton.jit
+def rescale(m, new):
+    """exp(m - new), and 1 where both are the same infinity."""
+    return tl.where(m == new, 1.0, libdevice.exp(m - new))
+
+
+@triton.jit
+def take_sumexp(m, s, x, HALF: tl.constexpr = False):
+    """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
+    new = nan_max(m, tl.reduce(x, 1, nan_max, keep_dims=True))
+    x -= tl.where(tl.abs(new) == float("inf"), 0.0, new)
+    # exp2 takes terms below 2**-126 for 0, in half the instructions of exp.
+    terms = tl.exp2(x * 1.4426950408889634) if HALF else libdevice.exp(x)
+    return new, s * rescale(m, new) + tl.sum(terms, 1, keep_dims=True)
+
+
+@triton.jit
+def merge_sumexp(ms, ss):
+    """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
+    m = tl.reduce(ms, 1, nan_max, keep_dims=True)
+    return m, tl.sum(ss * rescale(ms, m), 1, keep_dims=True)
+
+
+@triton.jit
+def shift_sumexp(m, s, shift, count):
+    """The sum of exp(x - shift), from that of exp(x - m): NaN where both are the same infinity, 0 of no x."""
+    return tl.where(count > 0, s * libdevice.exp(m - shift), 0.0)
+
+
+@triton.jit
+def take_moments(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x, 1, keep_dims=True)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
+    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
+
+
+@triton.jit
+def merge_moments(totals, squares, counts):
+    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    total = tl.sum(totals, 1, keep_dims=True)
+    n = tl.sum(counts, 1, keep_dims=True)
+    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+
+
+@triton.jit
+def take_lines(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
+    squares += tl.sum(t * t) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
+
+
+@triton.jit
+def take_each(mean, squares, n, x, inside):
+    """The mean of a lane's values and the sum of (x - mean)**2, with x as the n-th (Welford)."""
+    apart = tl.where(inside, x - mean, 0.0)
+    mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
+    return mean, squares + apart * (x - mean)

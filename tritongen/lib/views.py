@@ -1,0 +1,35 @@
+"""Tensors of any dims as kernels with three dims walk them."""
+
+from __future__ import annotations
+
+import torch
+
+from tritongen.lib.copies import copied
+
+
+def three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims: list[tuple[int, list[int]]] = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        outer = dims[-1][1] if dims else []
+        if dims and all(o == size * s for o, s in zip(outer, strides, strict=True)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size != 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        alike = []
+        for t in tensors:
+            if t.stride() != last.stride():
+                t = copied(t, torch.empty_like(last, dtype=t.dtype), 0)
+            alike.append(t)
+        return three_dims(*alike)
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
