@@ -1,13 +1,18 @@
 """Names in generated code: taken from the spec, never colliding.
 
-A name of the spec keeps itself; what the emitter adds steps aside (`row`, `row2`, ...). Not here: what
-the emitter says without asking, such as BLOCK (`collisions.py`).
+A name of the spec keeps itself; what the emitter adds steps aside (`row`, `row2`, ...). What a template says literally
+keeps itself before both: the emitter's free names avoid it (`words_of`), names of the spec step aside
+(`collisions.py` finds them in what was printed).
 """
 
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Iterable
+from functools import cache
+
+from tritongen.resources import folder
 
 
 class Names:
@@ -24,3 +29,12 @@ class Names:
             k += 1
         self.taken.add(name)
         return name
+
+
+@cache
+def words_of(template: str) -> frozenset[str]:
+    """The names that a template, and those that it extends or includes, say literally."""
+    text = (folder("templates") / f"{template}.py.j2").read_text()
+    others = re.findall(r'(?:extends|include|import|from) "(\w+)\.py\.j2"', text)
+    text = re.sub(r'"""[\s\S]*?"""|\{\{.*?\}\}|\{%.*?%\}|^\s*#.*$|  #.*$', " ", text, flags=re.M)
+    return frozenset(re.findall(r"[A-Za-z_]\w*", text)).union(*map(words_of, others))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tritongen.emit.names import Names
+from tritongen.emit.names import Names, words_of
 from tritongen.emit.text import launch_text, symbol_names, wrap
+from tritongen.emit.view import template_of
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
@@ -68,7 +69,8 @@ class Parameters:
         self.scalars: list[str] = []  # lines that hold for the whole kernel, in front of any loop
         self.prologue: list[str] = []
         self.indent = 0
-        self.names = Names(spoken_names(context, kernel) | context.outside, context.mark)
+        taken = spoken_names(context, kernel) | context.outside | words_of(template_of(kernel))
+        self.names = Names(taken, context.mark)
         self.by_bits = by_bits(self.op, kernel.nests)
         self.told = {c.name for c in self.op.constants}  # sizes known as the kernel is compiled
         self.given: dict[tuple[str, str], str] = {}  # (kind, what the launch passes) -> parameter

@@ -15,24 +15,12 @@ from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import fold_resident
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.text import launch_text, mentions
-from tritongen.emit.view import KernelView
+from tritongen.emit.view import KernelView, template_of
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
 from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Axis
-
-# Skeletons that share a template: merging and walking one chunk, a tile whatever is done with it.
-TEMPLATES = {
-    "finish": "part",
-    "lanes_part": "part",
-    "lanes_merge": "merge",
-    "scan_finish": "scan_part",
-    "box": "tile",
-    "scatter": "tile",
-    "runs": "window",
-    "tf32x3_half": "persistent",
-}
 
 
 def axis_name(body: Body, axis: Axis) -> str:
@@ -116,7 +104,7 @@ def view(
     arguments = (*plain.values(), *(f"{name}={value}" for name, value in args.constants.items()))
     return KernelView(
         name=body.kernel.name,
-        template=TEMPLATES.get(body.kernel.skeleton, body.kernel.skeleton),
+        template=template_of(body.kernel),
         doc=doc,
         parameters=parameters,
         arguments=arguments,

@@ -4,6 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tritongen.schedule.plan import KernelPlan
+
+# Skeletons that share a template: merging and walking one chunk, a tile whatever is done with it.
+TEMPLATES = {
+    "finish": "part",
+    "lanes_part": "part",
+    "lanes_merge": "merge",
+    "scan_finish": "scan_part",
+    "box": "tile",
+    "scatter": "tile",
+    "runs": "window",
+    "tf32x3_half": "persistent",
+}
+
+
+def template_of(kernel: KernelPlan) -> str:
+    """The template, without `.py.j2`."""
+    return TEMPLATES.get(kernel.skeleton, kernel.skeleton)
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
