@@ -27,8 +27,9 @@ def add2d_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE: tl.const
 
 @triton.jit
 def add2d_float_flat(
-    x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
-):
+    x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i,
+    COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -40,29 +41,11 @@ def add2d_float_flat(
 
 @triton.jit
 def add2d_float_strided(
-    x_ptr,
-    y_ptr,
-    z_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    y_outer_at,
-    y_middle_at,
-    y_inner_at,
-    z_outer_at,
-    z_middle_at,
-    z_inner_at,
-    COMPUTE: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    WIDE_Y: tl.constexpr,
-    WIDE_Z: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, z_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    y_outer_at, y_middle_at, y_inner_at, z_outer_at, z_middle_at, z_inner_at,
+    COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr, WIDE_Z: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y, WIDE_Z: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -114,28 +97,11 @@ def add2d_int_flat(x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, BLOCK: tl.constexp
 
 @triton.jit
 def add2d_int_strided(
-    x_ptr,
-    y_ptr,
-    z_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    y_outer_at,
-    y_middle_at,
-    y_inner_at,
-    z_outer_at,
-    z_middle_at,
-    z_inner_at,
-    WIDE_X: tl.constexpr,
-    WIDE_Y: tl.constexpr,
-    WIDE_Z: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, z_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    y_outer_at, y_middle_at, y_inner_at, z_outer_at, z_middle_at, z_inner_at,
+    WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr, WIDE_Z: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y, WIDE_Z: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -166,14 +132,14 @@ def add2d_int_strided(
 
 
 def choose_add2d_float(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -186,15 +152,11 @@ def choose_add2d_float(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_add2d_float(x, y, z) -> None:
@@ -207,59 +169,34 @@ def launch_add2d_float(x, y, z) -> None:
     variant, config = choose_add2d_float(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
     if variant == "flat":
-        add2d_float_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            x,
-            y,
-            z,
-            total,
-            x.stride(2),
-            y.stride(2),
-            z.stride(2),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        add2d_float_flat[grid](
+            x, y, z, total, x.stride(2), y.stride(2), z.stride(2),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        add2d_float_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            z,
-            outer,
-            middle,
-            inner,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            z.stride(0),
-            z.stride(1),
-            z.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1)),
-            WIDE_Z=math.gcd(16, z.stride(0), z.stride(1), inner),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
         )
+        add2d_float_strided[grid](
+            x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
+            COMPUTE=COMPUTE, WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1)),
+            WIDE_Z=math.gcd(16, z.stride(0), z.stride(1), inner), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_add2d_int(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -272,15 +209,11 @@ def choose_add2d_int(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_add2d_int(x, y, z) -> None:
@@ -292,38 +225,23 @@ def launch_add2d_int(x, y, z) -> None:
     itemsize = x.element_size()
     variant, config = choose_add2d_int(outer, middle, inner, turned, itemsize)
     if variant == "flat":
-        add2d_int_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            x, y, z, total, x.stride(2), y.stride(2), z.stride(2), enable_fp_fusion=True, **config
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        add2d_int_flat[grid](
+            x, y, z, total, x.stride(2), y.stride(2), z.stride(2),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        add2d_int_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            z,
-            outer,
-            middle,
-            inner,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            z.stride(0),
-            z.stride(1),
-            z.stride(2),
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
+        )
+        add2d_int_strided[grid](
+            x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
             WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
             WIDE_Y=math.gcd(16, y.stride(0), y.stride(1)),
-            WIDE_Z=math.gcd(16, z.stride(0), z.stride(1), inner),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE_Z=math.gcd(16, z.stride(0), z.stride(1), inner), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

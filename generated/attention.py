@@ -20,27 +20,11 @@ from tritongen import lib, runtime
 
 @triton.jit
 def attention_s_persistent(
-    q_tiles,
-    k_tiles,
-    s_tiles,
-    s_ptr,
-    scale,
-    batches,
-    S,
-    L,
-    E,
-    s_batch,
-    s_i,
-    s_j,
-    Q_TURNED: tl.constexpr,
-    K_TURNED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    q_tiles, k_tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_i, s_j,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -87,27 +71,11 @@ def attention_s_persistent(
 
 @triton.jit
 def attention_s_strips(
-    q_tiles,
-    k_tiles,
-    s_tiles,
-    s_ptr,
-    scale,
-    batches,
-    S,
-    L,
-    E,
-    s_batch,
-    s_i,
-    s_j,
-    Q_TURNED: tl.constexpr,
-    K_TURNED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    q_tiles, k_tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_i, s_j,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -173,23 +141,11 @@ def attention_s_strips(
 
 @triton.jit
 def attention_s_parts(
-    q_tiles,
-    k_tiles,
-    s_sum_parts_ptr,
-    batches,
-    S,
-    L,
-    E,
-    CHUNK,
-    Q_TURNED: tl.constexpr,
-    K_TURNED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -232,30 +188,11 @@ def attention_s_parts(
 
 @triton.jit
 def attention_s_tiles(
-    q_ptr,
-    k_ptr,
-    s_ptr,
-    scale,
-    batches,
-    S,
-    L,
-    E,
-    q_batch,
-    q_i,
-    q_e2,
-    k_batch,
-    k_j,
-    k_e2,
-    s_batch,
-    s_i,
-    s_j,
-    PRECISION: tl.constexpr,
-    SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    q_ptr, k_ptr, s_ptr, scale, batches, S, L, E, q_batch, q_i, q_e2, k_batch, k_j, k_e2,
+    s_batch, s_i, s_j,
+    PRECISION: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -290,27 +227,11 @@ def attention_s_tiles(
 
 @triton.jit
 def attention_s_pointer_parts(
-    q_ptr,
-    k_ptr,
-    s_sum_parts_ptr,
-    batches,
-    S,
-    L,
-    E,
+    q_ptr, k_ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_i, q_e2, k_batch, k_j, k_e2,
     CHUNK,
-    q_batch,
-    q_i,
-    q_e2,
-    k_batch,
-    k_j,
-    k_e2,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
@@ -349,20 +270,10 @@ def attention_s_pointer_parts(
 
 @triton.jit
 def attention_s_combine(
-    s_sum_parts_ptr,
-    s_ptr,
-    scale,
-    batches,
-    S,
-    L,
-    s_batch,
-    s_i,
-    s_j,
-    SCALE_IS_TENSOR: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    s_sum_parts_ptr, s_ptr, scale, batches, S, L, s_batch, s_i, s_j,
+    SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
@@ -384,20 +295,9 @@ def attention_s_combine(
 
 @triton.jit
 def attention_m_rows(
-    s_ptr,
-    m_ptr,
-    o_sum2_ptr,
-    rows,
-    L,
-    s_row,
-    s_j,
-    m_row,
-    o_sum2_row,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_j, m_row, o_sum2_row,
+    HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -415,20 +315,9 @@ def attention_m_rows(
 
 @triton.jit
 def attention_m_loop(
-    s_ptr,
-    m_ptr,
-    o_sum2_ptr,
-    rows,
-    L,
-    s_row,
-    s_j,
-    m_row,
-    o_sum2_row,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_j, m_row, o_sum2_row,
+    HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -448,20 +337,10 @@ def attention_m_loop(
 
 @triton.jit
 def attention_m_part(
-    s_ptr,
-    m_part_ptr,
-    o_sum2_part_ptr,
-    rows,
-    L,
-    CHUNK,
-    s_row,
-    s_j,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    s_ptr, m_part_ptr, o_sum2_part_ptr, rows, L, s_row, s_j, CHUNK,
+    HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): m, o_sum2 over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -482,18 +361,9 @@ def attention_m_part(
 
 @triton.jit
 def attention_m_finish(
-    m_part_ptr,
-    o_sum2_part_ptr,
-    m_ptr,
-    o_sum2_ptr,
-    rows,
-    L,
-    m_row,
-    o_sum2_row,
-    WIDE: tl.constexpr,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    m_part_ptr, o_sum2_part_ptr, m_ptr, o_sum2_ptr, rows, L, m_row, o_sum2_row,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -513,36 +383,11 @@ def attention_m_finish(
 
 @triton.jit
 def attention_o_tiles(
-    m_ptr,
-    s_ptr,
-    v_ptr,
-    o_sum2_ptr,
-    o_ptr,
-    batches,
-    S,
-    E,
-    L,
-    m_batch,
-    m_i,
-    s_batch,
-    s_i,
-    s_j,
-    v_batch,
-    v_j,
-    v_e,
-    o_sum2_batch,
-    o_sum2_i,
-    o_batch,
-    o_i,
-    o_e,
-    HALF: tl.constexpr,
-    T: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    m_ptr, s_ptr, v_ptr, o_sum2_ptr, o_ptr, batches, S, E, L, m_batch, m_i, s_batch, s_i,
+    s_j, v_batch, v_j, v_e, o_sum2_batch, o_sum2_i, o_batch, o_i, o_e,
+    HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -581,32 +426,12 @@ def attention_o_tiles(
 
 @triton.jit
 def attention_o_parts(
-    m_ptr,
-    s_ptr,
-    v_ptr,
-    o_sum_parts_ptr,
-    batches,
-    S,
-    E,
-    L,
-    CHUNK,
-    m_batch,
-    m_i,
-    s_batch,
-    s_i,
-    s_j,
-    v_batch,
-    v_j,
-    v_e,
-    HALF: tl.constexpr,
-    T: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    m_ptr, s_ptr, v_ptr, o_sum_parts_ptr, batches, S, E, L, m_batch, m_i, s_batch, s_i, s_j,
+    v_batch, v_j, v_e, CHUNK,
+    HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
@@ -649,21 +474,10 @@ def attention_o_parts(
 
 @triton.jit
 def attention_o_combine(
-    o_sum_parts_ptr,
-    o_sum2_ptr,
-    o_ptr,
-    batches,
-    S,
-    E,
-    o_sum2_batch,
-    o_sum2_i,
-    o_batch,
-    o_i,
+    o_sum_parts_ptr, o_sum2_ptr, o_ptr, batches, S, E, o_sum2_batch, o_sum2_i, o_batch, o_i,
     o_e,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tile = tl.program_id(0)
@@ -684,19 +498,9 @@ def attention_o_combine(
 
 
 def choose_attention_s(
-    batches: int,
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
     found = []
@@ -717,17 +521,13 @@ def choose_attention_s(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -745,91 +545,63 @@ def choose_attention_s(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=2,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "twin", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "twin", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -839,15 +611,11 @@ def choose_attention_s(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -865,66 +633,55 @@ def choose_attention_s(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -949,260 +706,148 @@ def launch_attention_s(q, k, s, scale) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(k.device)
     variant, config = choose_attention_s(
-        batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
     if variant in ("split", "split_small"):
         s_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
         )
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        attention_s_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * batches
-                    * triton.cdiv(S, config["BLOCK_M"])
-                    * triton.cdiv(L, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            q_tiles,
-            k_tiles,
-            s_sum_parts,
-            B * H,
-            S,
-            L,
-            E,
-            Q_TURNED=q_turned,
-            K_TURNED=k_turned,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"]
+                * batches
+                * lib.cdiv(S, config["BLOCK_M"])
+                * lib.cdiv(L, config["BLOCK_N"]),
+            ),
         )
-        attention_s_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
-            s_sum_parts,
-            s,
-            scale,
-            B * H,
-            S,
-            L,
-            s.stride(0),
-            s.stride(1),
-            s.stride(2),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        attention_s_parts[grid](
+            q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        attention_s_combine[grid](
+            s_sum_parts, s, scale, B * H, S, L, *s.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_tiles = lib.tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        attention_s_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            q_tiles,
-            k_tiles,
-            s_tiles,
-            s,
-            scale,
-            B * H,
-            S,
-            L,
-            E,
-            s.stride(0),
-            s.stride(1),
-            s.stride(2),
-            Q_TURNED=q_turned,
-            K_TURNED=k_turned,
-            PRECISION=PRECISION,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),
+            ),
         )
+        attention_s_persistent[grid](
+            q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_tiles = lib.tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"])
-        attention_s_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    batches
-                    * triton.cdiv(S, 3 * config["BLOCK_M"])
-                    * triton.cdiv(L, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            q_tiles,
-            k_tiles,
-            s_tiles,
-            s,
-            scale,
-            B * H,
-            S,
-            L,
-            E,
-            s.stride(0),
-            s.stride(1),
-            s.stride(2),
-            Q_TURNED=q_turned,
-            K_TURNED=k_turned,
-            PRECISION=PRECISION,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                batches * lib.cdiv(S, 3 * config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),
+            ),
         )
+        attention_s_strips[grid](
+            q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "split_pointers":
         s_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
         )
-        attention_s_pointer_parts[
-            (
-                config["PARTS"]
-                * batches
-                * triton.cdiv(S, config["BLOCK_M"])
-                * triton.cdiv(L, config["BLOCK_N"]),
-            )
-        ](
-            q,
-            k,
-            s_sum_parts,
-            B * H,
-            S,
-            L,
-            E,
-            q_batch=q.stride(0),
-            q_i=q.stride(1),
-            q_e2=q.stride(2),
-            k_batch=k.stride(0),
-            k_j=k.stride(1),
-            k_e2=k.stride(2),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            config["PARTS"]
+            * batches
+            * lib.cdiv(S, config["BLOCK_M"])
+            * lib.cdiv(L, config["BLOCK_N"]),
         )
-        attention_s_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
-            s_sum_parts,
-            s,
-            scale,
-            B * H,
-            S,
-            L,
-            s.stride(0),
-            s.stride(1),
-            s.stride(2),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        attention_s_pointer_parts[grid](
+            q, k, s_sum_parts, B * H, S, L, E, *q.stride(), *k.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        attention_s_combine[grid](
+            s_sum_parts, s, scale, B * H, S, L, *s.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        attention_s_tiles[
-            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
-        ](
-            q,
-            k,
-            s,
-            scale,
-            B * H,
-            S,
-            L,
-            E,
-            q.stride(0),
-            q.stride(1),
-            q.stride(2),
-            k.stride(0),
-            k.stride(1),
-            k.stride(2),
-            s.stride(0),
-            s.stride(1),
-            s.stride(2),
-            PRECISION=PRECISION,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+        attention_s_tiles[grid](
+            q, k, s, scale, B * H, S, L, E, *q.stride(), *k.stride(), *s.stride(),
+            PRECISION=PRECISION, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_attention_m(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
+    return "loop", dict(
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_attention_m(q, k, s, m, o_sum2) -> None:
@@ -1223,75 +868,38 @@ def launch_attention_m(q, k, s, m, o_sum2) -> None:
     if variant == "split":
         m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
         o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
-        attention_m_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            s,
-            m_part,
-            o_sum2_part,
-            B * H * S,
-            L,
-            s_row=s.stride(0),
-            s_j=s.stride(1),
-            HALF=q.element_size() == 2,
-            WIDE=math.gcd(16, L, s.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        attention_m_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            m_part,
-            o_sum2_part,
-            m,
-            o_sum2,
-            B * H * S,
-            L,
-            m.stride(0),
-            o_sum2.stride(0),
-            WIDE=math.gcd(16, L),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        attention_m_part[grid](
+            s, m_part, o_sum2_part, B * H * S, L, *s.stride(),
+            HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        attention_m_finish[grid](
+            m_part, o_sum2_part, m, o_sum2, B * H * S, L, m.stride(0), o_sum2.stride(0),
+            WIDE=math.gcd(16, L), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        attention_m_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            s,
-            m,
-            o_sum2,
-            B * H * S,
-            L,
-            s.stride(0),
-            s.stride(1),
-            m.stride(0),
-            o_sum2.stride(0),
-            HALF=q.element_size() == 2,
-            WIDE=math.gcd(16, L, s.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        attention_m_rows[grid](
+            s, m, o_sum2, B * H * S, L, *s.stride(), m.stride(0), o_sum2.stride(0),
+            HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        attention_m_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            s,
-            m,
-            o_sum2,
-            B * H * S,
-            L,
-            s.stride(0),
-            s.stride(1),
-            m.stride(0),
-            o_sum2.stride(0),
-            HALF=q.element_size() == 2,
-            WIDE=math.gcd(16, L, s.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        attention_m_loop[grid](
+            s, m, o_sum2, B * H * S, L, *s.stride(), m.stride(0), o_sum2.stride(0),
+            HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_attention_o(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -1299,94 +907,73 @@ def choose_attention_o(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
+        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
@@ -1411,85 +998,30 @@ def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
         o_sum_parts = torch.empty(
             (config["PARTS"], batches, S, E), dtype=torch.float32, device=m.device
         )
-        attention_o_parts[
-            (
-                config["PARTS"]
-                * batches
-                * triton.cdiv(S, config["BLOCK_M"])
-                * triton.cdiv(E, config["BLOCK_N"]),
-            )
-        ](
-            m,
-            s,
-            v,
-            o_sum_parts,
-            B * H,
-            S,
-            E,
-            L,
-            m_batch=m.stride(0),
-            m_i=m.stride(1),
-            s_batch=s.stride(0),
-            s_i=s.stride(1),
-            s_j=s.stride(2),
-            v_batch=v.stride(0),
-            v_j=v.stride(1),
-            v_e=v.stride(2),
-            HALF=q.element_size() == 2,
-            T=getattr(tl, str(q.dtype)[6:]),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            config["PARTS"]
+            * batches
+            * lib.cdiv(S, config["BLOCK_M"])
+            * lib.cdiv(E, config["BLOCK_N"]),
         )
-        attention_o_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(E, 256),)](
-            o_sum_parts,
-            o_sum2,
-            o,
-            B * H,
-            S,
-            E,
-            o_sum2.stride(0),
-            o_sum2.stride(1),
-            o.stride(0),
-            o.stride(1),
-            o.stride(2),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        attention_o_parts[grid](
+            m, s, v, o_sum_parts, B * H, S, E, L, *m.stride(), *s.stride(), *v.stride(),
+            HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, 256),)
+        attention_o_combine[grid](
+            o_sum_parts, o_sum2, o, B * H, S, E, *o_sum2.stride(), *o.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        attention_o_tiles[
-            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
-        ](
-            m,
-            s,
-            v,
-            o_sum2,
-            o,
-            B * H,
-            S,
-            E,
-            L,
-            m.stride(0),
-            m.stride(1),
-            s.stride(0),
-            s.stride(1),
-            s.stride(2),
-            v.stride(0),
-            v.stride(1),
-            v.stride(2),
-            o_sum2.stride(0),
-            o_sum2.stride(1),
-            o.stride(0),
-            o.stride(1),
-            o.stride(2),
-            HALF=q.element_size() == 2,
-            T=getattr(tl, str(q.dtype)[6:]),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
+        attention_o_tiles[grid](
+            m, s, v, o_sum2, o, B * H, S, E, L, *m.stride(), *s.stride(), *v.stride(),
+            *o_sum2.stride(), *o.stride(),
+            HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_attention(q, k, v, o, scale) -> None:
@@ -1622,25 +1154,12 @@ def attention(
 
 @triton.jit
 def attention_backward_s_sum_persistent(
-    q_tiles,
-    k_tiles,
-    s_sum_tiles,
-    s_sum_ptr,
-    batches,
-    S,
-    L,
-    E,
-    s_sum_batch,
-    s_sum_i,
+    q_tiles, k_tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_i,
     s_sum_j,
-    Q_TURNED: tl.constexpr,
-    K_TURNED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1687,25 +1206,12 @@ def attention_backward_s_sum_persistent(
 
 @triton.jit
 def attention_backward_s_sum_strips(
-    q_tiles,
-    k_tiles,
-    s_sum_tiles,
-    s_sum_ptr,
-    batches,
-    S,
-    L,
-    E,
-    s_sum_batch,
-    s_sum_i,
+    q_tiles, k_tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_i,
     s_sum_j,
-    Q_TURNED: tl.constexpr,
-    K_TURNED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1771,23 +1277,11 @@ def attention_backward_s_sum_strips(
 
 @triton.jit
 def attention_backward_s_sum_parts(
-    q_tiles,
-    k_tiles,
-    s_sum_parts_ptr,
-    batches,
-    S,
-    L,
-    E,
-    CHUNK,
-    Q_TURNED: tl.constexpr,
-    K_TURNED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1830,28 +1324,11 @@ def attention_backward_s_sum_parts(
 
 @triton.jit
 def attention_backward_s_sum_tiles(
-    q_ptr,
-    k_ptr,
-    s_sum_ptr,
-    batches,
-    S,
-    L,
-    E,
-    q_batch,
-    q_i,
-    q_e2,
-    k_batch,
-    k_j,
-    k_e2,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    q_ptr, k_ptr, s_sum_ptr, batches, S, L, E, q_batch, q_i, q_e2, k_batch, k_j, k_e2,
+    s_sum_batch, s_sum_i, s_sum_j,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -1884,27 +1361,11 @@ def attention_backward_s_sum_tiles(
 
 @triton.jit
 def attention_backward_s_sum_pointer_parts(
-    q_ptr,
-    k_ptr,
-    s_sum_parts_ptr,
-    batches,
-    S,
-    L,
-    E,
+    q_ptr, k_ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_i, q_e2, k_batch, k_j, k_e2,
     CHUNK,
-    q_batch,
-    q_i,
-    q_e2,
-    k_batch,
-    k_j,
-    k_e2,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
@@ -1943,18 +1404,9 @@ def attention_backward_s_sum_pointer_parts(
 
 @triton.jit
 def attention_backward_s_sum_combine(
-    s_sum_parts_ptr,
-    s_sum_ptr,
-    batches,
-    S,
-    L,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    s_sum_parts_ptr, s_sum_ptr, batches, S, L, s_sum_batch, s_sum_i, s_sum_j,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
@@ -1974,21 +1426,10 @@ def attention_backward_s_sum_combine(
 
 @triton.jit
 def attention_backward_m_rows(
-    s_sum_ptr,
-    m_ptr,
-    o_sum2_ptr,
-    scale,
-    rows,
-    L,
-    s_sum_row,
-    s_sum_j,
-    m_row,
-    o_sum2_row,
-    SCALE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    s_sum_ptr, m_ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_j, m_row, o_sum2_row,
+    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -2008,21 +1449,10 @@ def attention_backward_m_rows(
 
 @triton.jit
 def attention_backward_m_loop(
-    s_sum_ptr,
-    m_ptr,
-    o_sum2_ptr,
-    scale,
-    rows,
-    L,
-    s_sum_row,
-    s_sum_j,
-    m_row,
-    o_sum2_row,
-    SCALE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    s_sum_ptr, m_ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_j, m_row, o_sum2_row,
+    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -2045,21 +1475,10 @@ def attention_backward_m_loop(
 
 @triton.jit
 def attention_backward_m_part(
-    s_sum_ptr,
-    m_part_ptr,
-    o_sum2_part_ptr,
-    scale,
-    rows,
-    L,
-    CHUNK,
-    s_sum_row,
-    s_sum_j,
-    SCALE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    s_sum_ptr, m_part_ptr, o_sum2_part_ptr, scale, rows, L, s_sum_row, s_sum_j, CHUNK,
+    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): m, o_sum2 over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -2083,18 +1502,9 @@ def attention_backward_m_part(
 
 @triton.jit
 def attention_backward_m_finish(
-    m_part_ptr,
-    o_sum2_part_ptr,
-    m_ptr,
-    o_sum2_ptr,
-    rows,
-    L,
-    m_row,
-    o_sum2_row,
-    WIDE: tl.constexpr,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    m_part_ptr, o_sum2_part_ptr, m_ptr, o_sum2_ptr, rows, L, m_row, o_sum2_row,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -2114,20 +1524,9 @@ def attention_backward_m_finish(
 
 @triton.jit
 def attention_backward_do_sum_rows(
-    do_ptr,
-    o_ptr,
-    do_sum_ptr,
-    rows,
-    E,
-    do_row,
-    do_e,
-    o_row,
-    o_e,
-    do_sum_row,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_e, o_row, o_e, do_sum_row,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     E = E // WIDE * WIDE
@@ -2144,20 +1543,9 @@ def attention_backward_do_sum_rows(
 
 @triton.jit
 def attention_backward_do_sum_loop(
-    do_ptr,
-    o_ptr,
-    do_sum_ptr,
-    rows,
-    E,
-    do_row,
-    do_e,
-    o_row,
-    o_e,
-    do_sum_row,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_e, o_row, o_e, do_sum_row,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     E = E // WIDE * WIDE
@@ -2177,21 +1565,9 @@ def attention_backward_do_sum_loop(
 
 @triton.jit
 def attention_backward_do_sum_part(
-    do_ptr,
-    o_ptr,
-    do_sum_part_ptr,
-    rows,
-    E,
-    CHUNK,
-    do_row,
-    do_e,
-    o_row,
-    o_e,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    do_ptr, o_ptr, do_sum_part_ptr, rows, E, do_row, do_e, o_row, o_e, CHUNK,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): do_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     E = E // WIDE * WIDE
@@ -2214,8 +1590,9 @@ def attention_backward_do_sum_part(
 
 @triton.jit
 def attention_backward_do_sum_finish(
-    do_sum_part_ptr, do_sum_ptr, rows, do_sum_row, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    do_sum_part_ptr, do_sum_ptr, rows, do_sum_row,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -2228,31 +1605,11 @@ def attention_backward_do_sum_finish(
 
 @triton.jit
 def attention_backward_dp_sum_tiles(
-    o_sum2_ptr,
-    do_ptr,
-    v_ptr,
-    dp_sum_ptr,
-    batches,
-    S,
-    L,
-    E,
-    o_sum2_batch,
-    o_sum2_i,
-    do_batch,
-    do_i,
-    do_e,
-    v_batch,
-    v_j,
-    v_e,
-    dp_sum_batch,
-    dp_sum_i,
-    dp_sum_j,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    o_sum2_ptr, do_ptr, v_ptr, dp_sum_ptr, batches, S, L, E, o_sum2_batch, o_sum2_i,
+    do_batch, do_i, do_e, v_batch, v_j, v_e, dp_sum_batch, dp_sum_i, dp_sum_j,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -2289,30 +1646,11 @@ def attention_backward_dp_sum_tiles(
 
 @triton.jit
 def attention_backward_dp_sum_parts(
-    o_sum2_ptr,
-    do_ptr,
-    v_ptr,
-    dp_sum_parts_ptr,
-    batches,
-    S,
-    L,
-    E,
-    CHUNK,
-    o_sum2_batch,
-    o_sum2_i,
-    do_batch,
-    do_i,
-    do_e,
-    v_batch,
-    v_j,
-    v_e,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    o_sum2_ptr, do_ptr, v_ptr, dp_sum_parts_ptr, batches, S, L, E, o_sum2_batch, o_sum2_i,
+    do_batch, do_i, do_e, v_batch, v_j, v_e, CHUNK,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
@@ -2355,18 +1693,9 @@ def attention_backward_dp_sum_parts(
 
 @triton.jit
 def attention_backward_dp_sum_combine(
-    dp_sum_parts_ptr,
-    dp_sum_ptr,
-    batches,
-    S,
-    L,
-    dp_sum_batch,
-    dp_sum_i,
-    dp_sum_j,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dp_sum_parts_ptr, dp_sum_ptr, batches, S, L, dp_sum_batch, dp_sum_i, dp_sum_j,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
@@ -2386,43 +1715,13 @@ def attention_backward_dp_sum_combine(
 
 @triton.jit
 def attention_backward_dq_tiles(
-    do_sum_ptr,
-    o_sum2_ptr,
-    m_ptr,
-    dp_sum_ptr,
-    s_sum_ptr,
-    k_ptr,
-    dq_ptr,
-    scale,
-    batches,
-    S,
-    E,
-    L,
-    do_sum_batch,
-    do_sum_i,
-    o_sum2_batch,
-    o_sum2_i,
-    m_batch,
-    m_i,
-    dp_sum_batch,
-    dp_sum_i,
-    dp_sum_j,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    k_batch,
-    k_j,
-    k_e2,
-    dq_batch,
-    dq_i,
+    do_sum_ptr, o_sum2_ptr, m_ptr, dp_sum_ptr, s_sum_ptr, k_ptr, dq_ptr, scale, batches, S,
+    E, L, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i, m_batch, m_i, dp_sum_batch,
+    dp_sum_i, dp_sum_j, s_sum_batch, s_sum_i, s_sum_j, k_batch, k_j, k_e2, dq_batch, dq_i,
     dq_e2,
-    SCALE_IS_TENSOR: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -2467,42 +1766,14 @@ def attention_backward_dq_tiles(
 
 @triton.jit
 def attention_backward_dq_parts(
-    do_sum_ptr,
-    o_sum2_ptr,
-    m_ptr,
-    dp_sum_ptr,
-    s_sum_ptr,
-    k_ptr,
-    dq_sum_parts_ptr,
-    scale,
-    batches,
-    S,
-    E,
-    L,
+    do_sum_ptr, o_sum2_ptr, m_ptr, dp_sum_ptr, s_sum_ptr, k_ptr, dq_sum_parts_ptr, scale,
+    batches, S, E, L, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i, m_batch, m_i,
+    dp_sum_batch, dp_sum_i, dp_sum_j, s_sum_batch, s_sum_i, s_sum_j, k_batch, k_j, k_e2,
     CHUNK,
-    do_sum_batch,
-    do_sum_i,
-    o_sum2_batch,
-    o_sum2_i,
-    m_batch,
-    m_i,
-    dp_sum_batch,
-    dp_sum_i,
-    dp_sum_j,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    k_batch,
-    k_j,
-    k_e2,
-    SCALE_IS_TENSOR: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
@@ -2553,18 +1824,9 @@ def attention_backward_dq_parts(
 
 @triton.jit
 def attention_backward_dq_combine(
-    dq_sum_parts_ptr,
-    dq_ptr,
-    batches,
-    S,
-    E,
-    dq_batch,
-    dq_i,
-    dq_e2,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dq_sum_parts_ptr, dq_ptr, batches, S, E, dq_batch, dq_i, dq_e2,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tile = tl.program_id(0)
@@ -2584,43 +1846,12 @@ def attention_backward_dq_combine(
 
 @triton.jit
 def attention_backward_dk_tiles(
-    dp_sum_ptr,
-    do_sum_ptr,
-    o_sum2_ptr,
-    s_sum_ptr,
-    m_ptr,
-    q_ptr,
-    dk_ptr,
-    scale,
-    batches,
-    L,
-    E,
-    S,
-    dp_sum_batch,
-    dp_sum_i,
-    dp_sum_j,
-    do_sum_batch,
-    do_sum_i,
-    o_sum2_batch,
-    o_sum2_i,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    m_batch,
-    m_i,
-    q_batch,
-    q_i,
-    q_e2,
-    dk_batch,
-    dk_j,
-    dk_e2,
-    SCALE_IS_TENSOR: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, q_ptr, dk_ptr, scale, batches, L,
+    E, S, dp_sum_batch, dp_sum_i, dp_sum_j, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i,
+    s_sum_batch, s_sum_i, s_sum_j, m_batch, m_i, q_batch, q_i, q_e2, dk_batch, dk_j, dk_e2,
+    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
     z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -2669,42 +1900,14 @@ def attention_backward_dk_tiles(
 
 @triton.jit
 def attention_backward_dk_parts(
-    dp_sum_ptr,
-    do_sum_ptr,
-    o_sum2_ptr,
-    s_sum_ptr,
-    m_ptr,
-    q_ptr,
-    dk_sum_parts_ptr,
-    scale,
-    batches,
-    L,
-    E,
-    S,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, q_ptr, dk_sum_parts_ptr, scale,
+    batches, L, E, S, dp_sum_batch, dp_sum_i, dp_sum_j, do_sum_batch, do_sum_i,
+    o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m_batch, m_i, q_batch, q_i, q_e2,
     CHUNK,
-    dp_sum_batch,
-    dp_sum_i,
-    dp_sum_j,
-    do_sum_batch,
-    do_sum_i,
-    o_sum2_batch,
-    o_sum2_i,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    m_batch,
-    m_i,
-    q_batch,
-    q_i,
-    q_e2,
-    SCALE_IS_TENSOR: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
@@ -2759,18 +1962,9 @@ def attention_backward_dk_parts(
 
 @triton.jit
 def attention_backward_dk_combine(
-    dk_sum_parts_ptr,
-    dk_ptr,
-    batches,
-    L,
-    E,
-    dk_batch,
-    dk_j,
-    dk_e2,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dk_sum_parts_ptr, dk_ptr, batches, L, E, dk_batch, dk_j, dk_e2,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tile = tl.program_id(0)
@@ -2790,36 +1984,12 @@ def attention_backward_dk_combine(
 
 @triton.jit
 def attention_backward_dv_tiles(
-    do_ptr,
-    o_sum2_ptr,
-    s_sum_ptr,
-    m_ptr,
-    dv_ptr,
-    scale,
-    batches,
-    E,
-    L,
-    S,
-    do_batch,
-    do_i,
-    do_e,
-    o_sum2_batch,
-    o_sum2_i,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    m_batch,
-    m_i,
-    dv_batch,
-    dv_j,
-    dv_e,
-    SCALE_IS_TENSOR: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    do_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dv_ptr, scale, batches, E, L, S, do_batch, do_i,
+    do_e, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m_batch, m_i, dv_batch,
+    dv_j, dv_e,
+    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
     z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -2862,35 +2032,13 @@ def attention_backward_dv_tiles(
 
 @triton.jit
 def attention_backward_dv_parts(
-    do_ptr,
-    o_sum2_ptr,
-    s_sum_ptr,
-    m_ptr,
-    dv_sum_parts_ptr,
-    scale,
-    batches,
-    E,
-    L,
-    S,
-    CHUNK,
-    do_batch,
-    do_i,
-    do_e,
-    o_sum2_batch,
-    o_sum2_i,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    m_batch,
-    m_i,
-    SCALE_IS_TENSOR: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    do_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dv_sum_parts_ptr, scale, batches, E, L, S,
+    do_batch, do_i, do_e, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m_batch,
+    m_i, CHUNK,
+    SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
@@ -2939,18 +2087,9 @@ def attention_backward_dv_parts(
 
 @triton.jit
 def attention_backward_dv_combine(
-    dv_sum_parts_ptr,
-    dv_ptr,
-    batches,
-    E,
-    L,
-    dv_batch,
-    dv_j,
-    dv_e,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dv_sum_parts_ptr, dv_ptr, batches, E, L, dv_batch, dv_j, dv_e,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
@@ -2970,25 +2109,11 @@ def attention_backward_dv_combine(
 
 @triton.jit
 def attention_backward_dscale_rows(
-    dp_sum_ptr,
-    do_sum_ptr,
-    o_sum2_ptr,
-    s_sum_ptr,
-    m_ptr,
-    dscale_ptr,
-    scale,
-    cols,
-    L,
-    dp_sum_col,
-    do_sum_bhi,
-    o_sum2_bhi,
-    s_sum_col,
-    m_bhi,
-    SCALE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_ptr, scale, cols, L,
+    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi,
+    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3012,25 +2137,11 @@ def attention_backward_dscale_rows(
 
 @triton.jit
 def attention_backward_dscale_loop(
-    dp_sum_ptr,
-    do_sum_ptr,
-    o_sum2_ptr,
-    s_sum_ptr,
-    m_ptr,
-    dscale_ptr,
-    scale,
-    col_outers,
-    L,
-    dp_sum_col,
-    do_sum_bhi,
-    o_sum2_bhi,
-    s_sum_col,
-    m_bhi,
-    SCALE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_ptr, scale, col_outers, L,
+    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi,
+    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -3060,27 +2171,11 @@ def attention_backward_dscale_loop(
 
 @triton.jit
 def attention_backward_dscale_part(
-    dp_sum_ptr,
-    do_sum_ptr,
-    o_sum2_ptr,
-    s_sum_ptr,
-    m_ptr,
-    dscale_sum_part_ptr,
-    scale,
-    col_outers,
-    L,
-    CHUNK,
-    dp_sum_col,
-    do_sum_bhi,
-    o_sum2_bhi,
-    s_sum_col,
-    m_bhi,
-    SCALE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_sum_part_ptr, scale,
+    col_outers, L, dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi, CHUNK,
+    SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dscale_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -3115,8 +2210,9 @@ def attention_backward_dscale_part(
 
 @triton.jit
 def attention_backward_dscale_finish(
-    dscale_sum_part_ptr, dscale_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    dscale_sum_part_ptr, dscale_ptr,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -3128,19 +2224,9 @@ def attention_backward_dscale_finish(
 
 
 def choose_attention_backward_s_sum(
-    batches: int,
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
     found = []
@@ -3161,17 +2247,13 @@ def choose_attention_backward_s_sum(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -3189,79 +2271,55 @@ def choose_attention_backward_s_sum(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -3271,15 +2329,11 @@ def choose_attention_backward_s_sum(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -3297,66 +2351,55 @@ def choose_attention_backward_s_sum(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -3381,250 +2424,143 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(k.device)
     variant, config = choose_attention_backward_s_sum(
-        batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
     if variant in ("split", "split_small"):
         s_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
         )
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        attention_backward_s_sum_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * batches
-                    * triton.cdiv(S, config["BLOCK_M"])
-                    * triton.cdiv(L, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            q_tiles,
-            k_tiles,
-            s_sum_parts,
-            B * H,
-            S,
-            L,
-            E,
-            Q_TURNED=q_turned,
-            K_TURNED=k_turned,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"]
+                * batches
+                * lib.cdiv(S, config["BLOCK_M"])
+                * lib.cdiv(L, config["BLOCK_N"]),
+            ),
         )
-        attention_backward_s_sum_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
-            s_sum_parts,
-            s_sum,
-            B * H,
-            S,
-            L,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        attention_backward_s_sum_parts[grid](
+            q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        attention_backward_s_sum_combine[grid](
+            s_sum_parts, s_sum, B * H, S, L, *s_sum.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_sum_tiles = lib.tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        attention_backward_s_sum_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            q_tiles,
-            k_tiles,
-            s_sum_tiles,
-            s_sum,
-            B * H,
-            S,
-            L,
-            E,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
-            Q_TURNED=q_turned,
-            K_TURNED=k_turned,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),
+            ),
         )
+        attention_backward_s_sum_persistent[grid](
+            q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_sum_tiles = lib.tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"])
-        attention_backward_s_sum_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    batches
-                    * triton.cdiv(S, 3 * config["BLOCK_M"])
-                    * triton.cdiv(L, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            q_tiles,
-            k_tiles,
-            s_sum_tiles,
-            s_sum,
-            B * H,
-            S,
-            L,
-            E,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
-            Q_TURNED=q_turned,
-            K_TURNED=k_turned,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                batches * lib.cdiv(S, 3 * config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),
+            ),
         )
+        attention_backward_s_sum_strips[grid](
+            q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "split_pointers":
         s_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
         )
-        attention_backward_s_sum_pointer_parts[
-            (
-                config["PARTS"]
-                * batches
-                * triton.cdiv(S, config["BLOCK_M"])
-                * triton.cdiv(L, config["BLOCK_N"]),
-            )
-        ](
-            q,
-            k,
-            s_sum_parts,
-            B * H,
-            S,
-            L,
-            E,
-            q_batch=q.stride(0),
-            q_i=q.stride(1),
-            q_e2=q.stride(2),
-            k_batch=k.stride(0),
-            k_j=k.stride(1),
-            k_e2=k.stride(2),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            config["PARTS"]
+            * batches
+            * lib.cdiv(S, config["BLOCK_M"])
+            * lib.cdiv(L, config["BLOCK_N"]),
         )
-        attention_backward_s_sum_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
-            s_sum_parts,
-            s_sum,
-            B * H,
-            S,
-            L,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        attention_backward_s_sum_pointer_parts[grid](
+            q, k, s_sum_parts, B * H, S, L, E, *q.stride(), *k.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        attention_backward_s_sum_combine[grid](
+            s_sum_parts, s_sum, B * H, S, L, *s_sum.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        attention_backward_s_sum_tiles[
-            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
-        ](
-            q,
-            k,
-            s_sum,
-            B * H,
-            S,
-            L,
-            E,
-            q.stride(0),
-            q.stride(1),
-            q.stride(2),
-            k.stride(0),
-            k.stride(1),
-            k.stride(2),
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+        attention_backward_s_sum_tiles[grid](
+            q, k, s_sum, B * H, S, L, E, *q.stride(), *k.stride(), *s_sum.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_attention_backward_m(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
+    return "loop", dict(
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale) -> None:
@@ -3645,123 +2581,77 @@ def launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale) -> None:
     if variant == "split":
         m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
         o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
-        attention_backward_m_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            s_sum,
-            m_part,
-            o_sum2_part,
-            scale,
-            B * H * S,
-            L,
-            s_sum_row=s_sum.stride(0),
-            s_sum_j=s_sum.stride(1),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            WIDE=math.gcd(16, L, s_sum.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        attention_backward_m_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            m_part,
-            o_sum2_part,
-            m,
-            o_sum2,
-            B * H * S,
-            L,
-            m.stride(0),
-            o_sum2.stride(0),
-            WIDE=math.gcd(16, L),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        attention_backward_m_part[grid](
+            s_sum, m_part, o_sum2_part, scale, B * H * S, L, *s_sum.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        attention_backward_m_finish[grid](
+            m_part, o_sum2_part, m, o_sum2, B * H * S, L, m.stride(0), o_sum2.stride(0),
+            WIDE=math.gcd(16, L), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        attention_backward_m_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            s_sum,
-            m,
-            o_sum2,
-            scale,
-            B * H * S,
-            L,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            m.stride(0),
-            o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            WIDE=math.gcd(16, L, s_sum.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        attention_backward_m_rows[grid](
+            s_sum, m, o_sum2, scale, B * H * S, L, *s_sum.stride(), m.stride(0), o_sum2.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        attention_backward_m_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            s_sum,
-            m,
-            o_sum2,
-            scale,
-            B * H * S,
-            L,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            m.stride(0),
-            o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            WIDE=math.gcd(16, L, s_sum.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        attention_backward_m_loop[grid](
+            s_sum, m, o_sum2, scale, B * H * S, L, *s_sum.stride(), m.stride(0), o_sum2.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_attention_backward_do_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
@@ -3778,71 +2668,36 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     variant, config = choose_attention_backward_do_sum(rows, cols, across, aligned, sms)
     if variant == "split":
         do_sum_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=do.device)
-        attention_backward_do_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            do,
-            o,
-            do_sum_part,
-            B * H * S,
-            E,
-            do_row=do.stride(0),
-            do_e=do.stride(1),
-            o_row=o.stride(0),
-            o_e=o.stride(1),
-            WIDE=math.gcd(16, E, do.stride(0), o.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        attention_backward_do_sum_part[grid](
+            do, o, do_sum_part, B * H * S, E, *do.stride(), *o.stride(),
+            WIDE=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        attention_backward_do_sum_finish[grid](
+            do_sum_part, do_sum, B * H * S, do_sum.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        attention_backward_do_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            do_sum_part,
-            do_sum,
-            B * H * S,
-            do_sum.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        attention_backward_do_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            do,
-            o,
-            do_sum,
-            B * H * S,
-            E,
-            do.stride(0),
-            do.stride(1),
-            o.stride(0),
-            o.stride(1),
-            do_sum.stride(0),
-            WIDE=math.gcd(16, E, do.stride(0), o.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        attention_backward_do_sum_rows[grid](
+            do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
+            WIDE=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        attention_backward_do_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            do,
-            o,
-            do_sum,
-            B * H * S,
-            E,
-            do.stride(0),
-            do.stride(1),
-            o.stride(0),
-            o.stride(1),
-            do_sum.stride(0),
-            WIDE=math.gcd(16, E, do.stride(0), o.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        attention_backward_do_sum_loop[grid](
+            do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
+            WIDE=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_attention_backward_dp_sum(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -3850,94 +2705,73 @@ def choose_attention_backward_dp_sum(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
+        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_attention_backward_dp_sum(q, k, v, do, o_sum2, dp_sum) -> None:
@@ -3961,80 +2795,34 @@ def launch_attention_backward_dp_sum(q, k, v, do, o_sum2, dp_sum) -> None:
         dp_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=do.device
         )
-        attention_backward_dp_sum_parts[
-            (
-                config["PARTS"]
-                * batches
-                * triton.cdiv(S, config["BLOCK_M"])
-                * triton.cdiv(L, config["BLOCK_N"]),
-            )
-        ](
-            o_sum2,
-            do,
-            v,
-            dp_sum_parts,
-            B * H,
-            S,
-            L,
-            E,
-            o_sum2_batch=o_sum2.stride(0),
-            o_sum2_i=o_sum2.stride(1),
-            do_batch=do.stride(0),
-            do_i=do.stride(1),
-            do_e=do.stride(2),
-            v_batch=v.stride(0),
-            v_j=v.stride(1),
-            v_e=v.stride(2),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            config["PARTS"]
+            * batches
+            * lib.cdiv(S, config["BLOCK_M"])
+            * lib.cdiv(L, config["BLOCK_N"]),
         )
-        attention_backward_dp_sum_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
-            dp_sum_parts,
-            dp_sum,
-            B * H,
-            S,
-            L,
-            dp_sum.stride(0),
-            dp_sum.stride(1),
-            dp_sum.stride(2),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        attention_backward_dp_sum_parts[grid](
+            o_sum2, do, v, dp_sum_parts, B * H, S, L, E, *o_sum2.stride(), *do.stride(),
+            *v.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
+        attention_backward_dp_sum_combine[grid](
+            dp_sum_parts, dp_sum, B * H, S, L, *dp_sum.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        attention_backward_dp_sum_tiles[
-            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
-        ](
-            o_sum2,
-            do,
-            v,
-            dp_sum,
-            B * H,
-            S,
-            L,
-            E,
-            o_sum2.stride(0),
-            o_sum2.stride(1),
-            do.stride(0),
-            do.stride(1),
-            do.stride(2),
-            v.stride(0),
-            v.stride(1),
-            v.stride(2),
-            dp_sum.stride(0),
-            dp_sum.stride(1),
-            dp_sum.stride(2),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+        attention_backward_dp_sum_tiles[grid](
+            o_sum2, do, v, dp_sum, B * H, S, L, E, *o_sum2.stride(), *do.stride(), *v.stride(),
+            *dp_sum.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_attention_backward_dq(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -4042,94 +2830,73 @@ def choose_attention_backward_dq(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=min(4 if M <= 32 else 5, 4),
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
+        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, scale) -> None:
@@ -4156,104 +2923,38 @@ def launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, sca
         dq_sum_parts = torch.empty(
             (config["PARTS"], batches, S, E), dtype=torch.float32, device=do_sum.device
         )
-        attention_backward_dq_parts[
-            (
-                config["PARTS"]
-                * batches
-                * triton.cdiv(S, config["BLOCK_M"])
-                * triton.cdiv(E, config["BLOCK_N"]),
-            )
-        ](
-            do_sum,
-            o_sum2,
-            m,
-            dp_sum,
-            s_sum,
-            k,
-            dq_sum_parts,
-            scale,
-            B * H,
-            S,
-            E,
-            L,
-            do_sum_batch=do_sum.stride(0),
-            do_sum_i=do_sum.stride(1),
-            o_sum2_batch=o_sum2.stride(0),
-            o_sum2_i=o_sum2.stride(1),
-            m_batch=m.stride(0),
-            m_i=m.stride(1),
-            dp_sum_batch=dp_sum.stride(0),
-            dp_sum_i=dp_sum.stride(1),
-            dp_sum_j=dp_sum.stride(2),
-            s_sum_batch=s_sum.stride(0),
-            s_sum_i=s_sum.stride(1),
-            s_sum_j=s_sum.stride(2),
-            k_batch=k.stride(0),
-            k_j=k.stride(1),
-            k_e2=k.stride(2),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            config["PARTS"]
+            * batches
+            * lib.cdiv(S, config["BLOCK_M"])
+            * lib.cdiv(E, config["BLOCK_N"]),
         )
-        attention_backward_dq_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(E, 256),)](
-            dq_sum_parts,
-            dq,
-            B * H,
-            S,
-            E,
-            dq.stride(0),
-            dq.stride(1),
-            dq.stride(2),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        attention_backward_dq_parts[grid](
+            do_sum, o_sum2, m, dp_sum, s_sum, k, dq_sum_parts, scale, B * H, S, E, L,
+            *do_sum.stride(), *o_sum2.stride(), *m.stride(), *dp_sum.stride(), *s_sum.stride(),
+            *k.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, 256),)
+        attention_backward_dq_combine[grid](
+            dq_sum_parts, dq, B * H, S, E, *dq.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        attention_backward_dq_tiles[
-            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
-        ](
-            do_sum,
-            o_sum2,
-            m,
-            dp_sum,
-            s_sum,
-            k,
-            dq,
-            scale,
-            B * H,
-            S,
-            E,
-            L,
-            do_sum.stride(0),
-            do_sum.stride(1),
-            o_sum2.stride(0),
-            o_sum2.stride(1),
-            m.stride(0),
-            m.stride(1),
-            dp_sum.stride(0),
-            dp_sum.stride(1),
-            dp_sum.stride(2),
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
-            k.stride(0),
-            k.stride(1),
-            k.stride(2),
-            dq.stride(0),
-            dq.stride(1),
-            dq.stride(2),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
+        attention_backward_dq_tiles[grid](
+            do_sum, o_sum2, m, dp_sum, s_sum, k, dq, scale, B * H, S, E, L, *do_sum.stride(),
+            *o_sum2.stride(), *m.stride(), *dp_sum.stride(), *s_sum.stride(), *k.stride(),
+            *dq.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_attention_backward_dk(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -4261,94 +2962,73 @@ def choose_attention_backward_dk(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=min(4 if M <= 32 else 5, 4),
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
+        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, scale) -> None:
@@ -4375,104 +3055,38 @@ def launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, sca
         dk_sum_parts = torch.empty(
             (config["PARTS"], batches, L, E), dtype=torch.float32, device=do_sum.device
         )
-        attention_backward_dk_parts[
-            (
-                config["PARTS"]
-                * batches
-                * triton.cdiv(L, config["BLOCK_M"])
-                * triton.cdiv(E, config["BLOCK_N"]),
-            )
-        ](
-            dp_sum,
-            do_sum,
-            o_sum2,
-            s_sum,
-            m,
-            q,
-            dk_sum_parts,
-            scale,
-            B * H,
-            L,
-            E,
-            S,
-            dp_sum_batch=dp_sum.stride(0),
-            dp_sum_i=dp_sum.stride(1),
-            dp_sum_j=dp_sum.stride(2),
-            do_sum_batch=do_sum.stride(0),
-            do_sum_i=do_sum.stride(1),
-            o_sum2_batch=o_sum2.stride(0),
-            o_sum2_i=o_sum2.stride(1),
-            s_sum_batch=s_sum.stride(0),
-            s_sum_i=s_sum.stride(1),
-            s_sum_j=s_sum.stride(2),
-            m_batch=m.stride(0),
-            m_i=m.stride(1),
-            q_batch=q.stride(0),
-            q_i=q.stride(1),
-            q_e2=q.stride(2),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            config["PARTS"]
+            * batches
+            * lib.cdiv(L, config["BLOCK_M"])
+            * lib.cdiv(E, config["BLOCK_N"]),
         )
-        attention_backward_dk_combine[(batches * triton.cdiv(L, 2) * triton.cdiv(E, 256),)](
-            dk_sum_parts,
-            dk,
-            B * H,
-            L,
-            E,
-            dk.stride(0),
-            dk.stride(1),
-            dk.stride(2),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        attention_backward_dk_parts[grid](
+            dp_sum, do_sum, o_sum2, s_sum, m, q, dk_sum_parts, scale, B * H, L, E, S,
+            *dp_sum.stride(), *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m.stride(),
+            *q.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (batches * lib.cdiv(L, 2) * lib.cdiv(E, 256),)
+        attention_backward_dk_combine[grid](
+            dk_sum_parts, dk, B * H, L, E, *dk.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        attention_backward_dk_tiles[
-            (batches * triton.cdiv(L, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
-        ](
-            dp_sum,
-            do_sum,
-            o_sum2,
-            s_sum,
-            m,
-            q,
-            dk,
-            scale,
-            B * H,
-            L,
-            E,
-            S,
-            dp_sum.stride(0),
-            dp_sum.stride(1),
-            dp_sum.stride(2),
-            do_sum.stride(0),
-            do_sum.stride(1),
-            o_sum2.stride(0),
-            o_sum2.stride(1),
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
-            m.stride(0),
-            m.stride(1),
-            q.stride(0),
-            q.stride(1),
-            q.stride(2),
-            dk.stride(0),
-            dk.stride(1),
-            dk.stride(2),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(L, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
+        attention_backward_dk_tiles[grid](
+            dp_sum, do_sum, o_sum2, s_sum, m, q, dk, scale, B * H, L, E, S, *dp_sum.stride(),
+            *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m.stride(), *q.stride(),
+            *dk.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_attention_backward_dv(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -4480,94 +3094,73 @@ def choose_attention_backward_dv(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (
-            N <= 16
-            or itemsize == 4
-            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
-        )
+        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
@@ -4592,139 +3185,79 @@ def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
         dv_sum_parts = torch.empty(
             (config["PARTS"], batches, E, L), dtype=torch.float32, device=do.device
         )
-        attention_backward_dv_parts[
-            (
-                config["PARTS"]
-                * batches
-                * triton.cdiv(E, config["BLOCK_M"])
-                * triton.cdiv(L, config["BLOCK_N"]),
-            )
-        ](
-            do,
-            o_sum2,
-            s_sum,
-            m,
-            dv_sum_parts,
-            scale,
-            B * H,
-            E,
-            L,
-            S,
-            do_batch=do.stride(0),
-            do_i=do.stride(1),
-            do_e=do.stride(2),
-            o_sum2_batch=o_sum2.stride(0),
-            o_sum2_i=o_sum2.stride(1),
-            s_sum_batch=s_sum.stride(0),
-            s_sum_i=s_sum.stride(1),
-            s_sum_j=s_sum.stride(2),
-            m_batch=m.stride(0),
-            m_i=m.stride(1),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            config["PARTS"]
+            * batches
+            * lib.cdiv(E, config["BLOCK_M"])
+            * lib.cdiv(L, config["BLOCK_N"]),
         )
-        attention_backward_dv_combine[(batches * triton.cdiv(E, 2) * triton.cdiv(L, 256),)](
-            dv_sum_parts,
-            dv,
-            B * H,
-            E,
-            L,
-            dv.stride(0),
-            dv.stride(1),
-            dv.stride(2),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        attention_backward_dv_parts[grid](
+            do, o_sum2, s_sum, m, dv_sum_parts, scale, B * H, E, L, S, *do.stride(),
+            *o_sum2.stride(), *s_sum.stride(), *m.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (batches * lib.cdiv(E, 2) * lib.cdiv(L, 256),)
+        attention_backward_dv_combine[grid](
+            dv_sum_parts, dv, B * H, E, L, *dv.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        attention_backward_dv_tiles[
-            (batches * triton.cdiv(E, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
-        ](
-            do,
-            o_sum2,
-            s_sum,
-            m,
-            dv,
-            scale,
-            B * H,
-            E,
-            L,
-            S,
-            do.stride(0),
-            do.stride(1),
-            do.stride(2),
-            o_sum2.stride(0),
-            o_sum2.stride(1),
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
-            m.stride(0),
-            m.stride(1),
-            dv.stride(0),
-            dv.stride(1),
-            dv.stride(2),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(E, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+        attention_backward_dv_tiles[grid](
+            do, o_sum2, s_sum, m, dv, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
+            *s_sum.stride(), *m.stride(), *dv.stride(),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_attention_backward_dscale(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -4747,86 +3280,42 @@ def launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dsc
     aligned = cols * do_sum.element_size() % 8 == 0
     sms = lib.multiprocessors(do_sum.device)
     variant, config = choose_attention_backward_dscale(
-        rows, cols, col_run, col_runs, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
     if variant == "split":
         dscale_sum_part = torch.empty(
             (rows, config["PARTS"]), dtype=torch.float32, device=do_sum.device
         )
-        attention_backward_dscale_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dp_sum,
-            do_sum,
-            o_sum2,
-            s_sum,
-            m,
-            dscale_sum_part,
-            scale,
-            B * H * S,
-            L,
-            dp_sum_col=dp_sum.stride(0),
-            do_sum_bhi=do_sum.stride(0),
-            o_sum2_bhi=o_sum2.stride(0),
-            s_sum_col=s_sum.stride(0),
-            m_bhi=m.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            WIDE=math.gcd(16, L),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        attention_backward_dscale_part[grid](
+            dp_sum, do_sum, o_sum2, s_sum, m, dscale_sum_part, scale, B * H * S, L,
+            dp_sum.stride(0), do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        attention_backward_dscale_finish[grid](
+            dscale_sum_part, dscale,
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        attention_backward_dscale_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            dscale_sum_part,
-            dscale,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        attention_backward_dscale_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            dp_sum,
-            do_sum,
-            o_sum2,
-            s_sum,
-            m,
-            dscale,
-            scale,
-            B * H * L * S,
-            L,
-            dp_sum.stride(0),
-            do_sum.stride(0),
-            o_sum2.stride(0),
-            s_sum.stride(0),
-            m.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            WIDE=math.gcd(16, B * H * L * S),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        attention_backward_dscale_rows[grid](
+            dp_sum, do_sum, o_sum2, s_sum, m, dscale, scale, B * H * L * S, L, dp_sum.stride(0),
+            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, B * H * L * S),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        attention_backward_dscale_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            dp_sum,
-            do_sum,
-            o_sum2,
-            s_sum,
-            m,
-            dscale,
-            scale,
-            B * H * S,
-            L,
-            dp_sum.stride(0),
-            do_sum.stride(0),
-            o_sum2.stride(0),
-            s_sum.stride(0),
-            m.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            WIDE=math.gcd(16, L),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        attention_backward_dscale_loop[grid](
+            dp_sum, do_sum, o_sum2, s_sum, m, dscale, scale, B * H * S, L, dp_sum.stride(0),
+            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_attention_backward(q, k, v, o, do, dq, dk, dv, dscale, scale) -> None:

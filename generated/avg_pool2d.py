@@ -20,23 +20,11 @@ from tritongen import lib, runtime
 
 @triton.jit
 def avg_pool2d_x_in_lines_strided(
-    x_ptr,
-    x_in_lines_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    x_in_lines_outer_at,
-    x_in_lines_middle_at,
-    x_in_lines_inner_at,
-    WIDE_X: tl.constexpr,
-    WIDE_X_IN_LINES: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_in_lines_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    x_in_lines_outer_at, x_in_lines_middle_at, x_in_lines_inner_at,
+    WIDE_X: tl.constexpr, WIDE_X_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -65,30 +53,10 @@ def avg_pool2d_x_in_lines_strided(
 
 @triton.jit
 def avg_pool2d_channels(
-    x_ptr,
-    y_ptr,
-    rows,
-    Q,
-    C,
-    P,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
+    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
@@ -126,33 +94,11 @@ def avg_pool2d_channels(
 
 @triton.jit
 def avg_pool2d_runs(
-    x_ptr,
-    y_ptr,
-    rows,
-    P,
-    Q,
-    C,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    WIDE_Y: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EACH: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
+    WIDE_Y: tl.constexpr, COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
+    BLOCK: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
@@ -205,30 +151,10 @@ def avg_pool2d_runs(
 
 @triton.jit
 def avg_pool2d_window(
-    x_ptr,
-    y_ptr,
-    rows,
-    P,
-    Q,
-    C,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
+    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
@@ -267,31 +193,10 @@ def avg_pool2d_window(
 
 @triton.jit
 def avg_pool2d_box(
-    x_ptr,
-    y_ptr,
-    rows,
-    Q,
-    CP,
-    P,
-    C,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, Q, CP, P, C, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
+    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Q = Q // WIDE * WIDE
@@ -324,11 +229,11 @@ def avg_pool2d_box(
 
 
 def choose_avg_pool2d_x_in_lines(
-    outer: int, middle: int, inner: int, turned: bool
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -341,15 +246,11 @@ def choose_avg_pool2d_x_in_lines(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_avg_pool2d_x_in_lines(x, x_in_lines) -> None:
@@ -358,90 +259,58 @@ def launch_avg_pool2d_x_in_lines(x, x_in_lines) -> None:
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
     _, config = choose_avg_pool2d_x_in_lines(outer, middle, inner, turned)
-    avg_pool2d_x_in_lines_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        x,
-        x_in_lines,
-        outer,
-        middle,
-        inner,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_in_lines.stride(0),
-        x_in_lines.stride(1),
-        x_in_lines.stride(2),
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
+    )
+    avg_pool2d_x_in_lines_strided[grid](
+        x, x_in_lines, outer, middle, inner, *x.stride(), *x_in_lines.stride(),
         WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
         WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_avg_pool2d(
-    terms: int,
-    outer: int,
-    lanes: int,
-    span: int,
-    along: int,
-    hop_q: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    steps: int,
-    hop_p: int,
-    apart: int,
-    dilation: int,
-    line: int,
-    channels_last: bool,
-    stored_last: bool,
-    itemsize: int,
-) -> tuple[str, dict]:
+    terms: int, outer: int, lanes: int, span: int, along: int, hop_q: int, lines: int,
+    cols: int, reach: int, steps: int, hop_p: int, apart: int, dilation: int, line: int,
+    channels_last: bool, stored_last: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        BLOCK = max(1, min(256, lib.pow2(lanes)))
+        STEPS = max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // itemsize // BLOCK),
-            num_warps=2,
-            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_q * hop_q), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+        )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
         and 1 <= apart <= 8
-        and triton.next_power_of_2(apart) == apart
+        and lib.pow2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(256, lib.pow2(cols)))
+        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-            EACH=EACH,
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+        )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(256, lib.pow2(cols)))
+        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+        )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -469,24 +338,9 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
     stored_last = y.stride(1) < y.stride(3)
     itemsize = x.element_size()
     variant, config = choose_avg_pool2d(
-        terms,
-        outer,
-        lanes,
-        span,
-        along,
-        hop_q,
-        lines,
-        cols,
-        reach,
-        steps,
-        hop_p,
-        apart,
-        dilation,
-        line,
-        channels_last,
-        stored_last,
-        itemsize,
-    )
+        terms, outer, lanes, span, along, hop_q, lines, cols, reach, steps, hop_p, apart,
+        dilation, line, channels_last, stored_last, itemsize,
+    )  # fmt: skip
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant in ("runs", "window"):
         if x.stride(3) != 1:  # its lines lie apart
@@ -494,129 +348,46 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
             launch_avg_pool2d_x_in_lines(x, x_in_lines)
             x = x_in_lines
     if variant == "channels":
-        avg_pool2d_channels[
-            (
-                triton.cdiv(outer, config["ROWS"])
-                * triton.cdiv(Q, config["STEPS"])
-                * triton.cdiv(C, config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            N * P,
-            Q,
-            C,
-            P,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            pad=pad,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["ROWS"])
+            * lib.cdiv(Q, config["STEPS"])
+            * lib.cdiv(C, config["BLOCK"]),
         )
+        avg_pool2d_channels[grid](
+            x, y, N * P, Q, C, P, H, W, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "runs":
-        avg_pool2d_runs[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(Q, config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            C * N,
-            P,
-            Q,
-            C,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            pad=pad,
+        grid = (
+            lib.cdiv(lines, config["ROWS"])
+            * lib.cdiv(P, config["STEPS"])
+            * lib.cdiv(Q, config["BLOCK"]),
+        )
+        avg_pool2d_runs[grid](
+            x, y, C * N, P, Q, C, H, W, *x.stride(), *y.stride(),
+            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
+            win=win, stride=stride, pad=pad,
             WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "window":
-        avg_pool2d_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(Q, config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            C * N,
-            P,
-            Q,
-            C,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            pad=pad,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(lines, config["ROWS"])
+            * lib.cdiv(P, config["STEPS"])
+            * lib.cdiv(Q, config["BLOCK"]),
         )
+        avg_pool2d_window[grid](
+            x, y, C * N, P, Q, C, H, W, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        avg_pool2d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)](
-            x,
-            y,
-            C * N * P,
-            Q,
-            C * P,
-            P,
-            C,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            pad=pad,
-            WIDE=math.gcd(
-                16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Q, config["BLOCK"]),)
+        avg_pool2d_box[grid](
+            x, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
+            WIDE=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_avg_pool2d(
@@ -738,23 +509,11 @@ def avg_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
 
 @triton.jit
 def avg_pool2d_backward_dy_in_lines_strided(
-    dy_ptr,
-    dy_in_lines_ptr,
-    outer,
-    middle,
-    inner,
-    dy_outer_at,
-    dy_middle_at,
-    dy_inner_at,
-    dy_in_lines_outer_at,
-    dy_in_lines_middle_at,
-    dy_in_lines_inner_at,
-    WIDE_DY: tl.constexpr,
-    WIDE_DY_IN_LINES: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dy_in_lines_ptr, outer, middle, inner, dy_outer_at, dy_middle_at, dy_inner_at,
+    dy_in_lines_outer_at, dy_in_lines_middle_at, dy_in_lines_inner_at,
+    WIDE_DY: tl.constexpr, WIDE_DY_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_DY_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
     dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
@@ -784,31 +543,10 @@ def avg_pool2d_backward_dy_in_lines_strided(
 
 @triton.jit
 def avg_pool2d_backward_channels(
-    dy_ptr,
-    dx_ptr,
-    rows,
-    C,
-    HW,
-    W,
-    H,
-    P,
-    Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dx_ptr, rows, C, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, dx_0, dx_1, dx_2, dx_3,
+    COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(C, STEPS * BLOCK)
@@ -855,31 +593,10 @@ def avg_pool2d_backward_channels(
 
 @triton.jit
 def avg_pool2d_backward_window(
-    dy_ptr,
-    dx_ptr,
-    rows,
-    W,
-    CH,
-    H,
-    C,
-    P,
-    Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, dx_0, dx_1, dx_2, dx_3,
+    COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(W, STEPS * BLOCK)
@@ -928,31 +645,10 @@ def avg_pool2d_backward_window(
 
 @triton.jit
 def avg_pool2d_backward_box(
-    dy_ptr,
-    dx_ptr,
-    rows,
-    W,
-    CH,
-    H,
-    C,
-    P,
-    Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, dx_0, dx_1, dx_2, dx_3,
+    COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     W = W // WIDE * WIDE
@@ -995,11 +691,11 @@ def avg_pool2d_backward_box(
 
 
 def choose_avg_pool2d_backward_dy_in_lines(
-    outer: int, middle: int, inner: int, turned: bool
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -1012,15 +708,11 @@ def choose_avg_pool2d_backward_dy_in_lines(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_avg_pool2d_backward_dy_in_lines(dy, dy_in_lines) -> None:
@@ -1029,64 +721,40 @@ def launch_avg_pool2d_backward_dy_in_lines(dy, dy_in_lines) -> None:
     outer, middle, inner = dy_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dy_in_lines))
     _, config = choose_avg_pool2d_backward_dy_in_lines(outer, middle, inner, turned)
-    avg_pool2d_backward_dy_in_lines_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        dy,
-        dy_in_lines,
-        outer,
-        middle,
-        inner,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        dy_in_lines.stride(0),
-        dy_in_lines.stride(1),
-        dy_in_lines.stride(2),
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
+    )
+    avg_pool2d_backward_dy_in_lines_strided[grid](
+        dy, dy_in_lines, outer, middle, inner, *dy.stride(), *dy_in_lines.stride(),
         WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
         WIDE_DY_IN_LINES=math.gcd(16, dy_in_lines.stride(0), dy_in_lines.stride(1), inner),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_avg_pool2d_backward(
-    terms: int,
-    outer: int,
-    lanes: int,
-    span: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    channels_last: bool,
-    stored_last: bool,
-    itemsize: int,
-) -> tuple[str, dict]:
+    terms: int, outer: int, lanes: int, span: int, lines: int, cols: int, reach: int,
+    channels_last: bool, stored_last: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        BLOCK = max(1, min(256, lib.pow2(lanes)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // itemsize // BLOCK),
-            num_warps=2,
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(lanes), BLOCK), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+        )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(128, lib.pow2(cols)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+        )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -1107,113 +775,33 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
     stored_last = dx.stride(1) < dx.stride(3)
     itemsize = dy.element_size()
     variant, config = choose_avg_pool2d_backward(
-        terms, outer, lanes, span, lines, cols, reach, channels_last, stored_last, itemsize
-    )
+        terms, outer, lanes, span, lines, cols, reach, channels_last, stored_last, itemsize,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "channels":
-        avg_pool2d_backward_channels[
-            (
-                triton.cdiv(outer, config["ROWS"])
-                * triton.cdiv(C, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            dy,
-            dx,
-            H * N * W,
-            C,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            COMPUTE=COMPUTE,
-            win=win,
-            pad=pad,
-            stride=stride,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(outer, config["ROWS"]) * lib.cdiv(C, config["STEPS"] * config["BLOCK"]),)
+        avg_pool2d_backward_channels[grid](
+            dy, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, win=win, pad=pad, stride=stride, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "window":
         if dy.stride(3) != 1:  # its lines lie apart
             dy_in_lines = torch.empty((N, C, P, Q), dtype=dy.dtype, device=dy.device)
             launch_avg_pool2d_backward_dy_in_lines(dy, dy_in_lines)
             dy = dy_in_lines
-        avg_pool2d_backward_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(W, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            dy,
-            dx,
-            C * H * N,
-            W,
-            C * H,
-            H,
-            C,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            COMPUTE=COMPUTE,
-            win=win,
-            pad=pad,
-            stride=stride,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(W, config["STEPS"] * config["BLOCK"]),)
+        avg_pool2d_backward_window[grid](
+            dy, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, win=win, pad=pad, stride=stride, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        avg_pool2d_backward_box[
-            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(W, config["BLOCK"]),)
-        ](
-            dy,
-            dx,
-            C * H * N,
-            W,
-            C * H,
-            H,
-            C,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            COMPUTE=COMPUTE,
-            win=win,
-            pad=pad,
-            stride=stride,
-            WIDE=math.gcd(
-                16,
-                W,
-                dy.stride(0),
-                dy.stride(1),
-                dy.stride(2),
-                dx.stride(0),
-                dx.stride(1),
-                dx.stride(2),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(W, config["BLOCK"]),)
+        avg_pool2d_backward_box[grid](
+            dy, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, win=win, pad=pad, stride=stride,
+            WIDE=math.gcd(16, W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_avg_pool2d_backward(

@@ -18,18 +18,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def batch_mean_rows(
-    x_ptr,
-    y_ptr,
-    rows,
-    cols,
-    x_row,
-    x_col,
-    y_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, cols, x_row, x_col, y_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -44,18 +35,9 @@ def batch_mean_rows(
 
 @triton.jit
 def batch_mean_loop(
-    x_ptr,
-    y_ptr,
-    rows,
-    cols,
-    x_row,
-    x_col,
-    y_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, cols, x_row, x_col, y_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -74,19 +56,10 @@ def batch_mean_loop(
 
 @triton.jit
 def batch_mean_part(
-    x_ptr,
-    y_sum_part_ptr,
-    rows,
-    cols,
-    CHUNK,
-    x_row,
-    x_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, y_sum_part_ptr, rows, cols, x_row, x_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -107,15 +80,9 @@ def batch_mean_part(
 
 @triton.jit
 def batch_mean_finish(
-    y_sum_part_ptr,
-    y_ptr,
-    rows,
-    cols,
-    y_row,
-    WIDE: tl.constexpr,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    y_sum_part_ptr, y_ptr, rows, cols, y_row,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -130,59 +97,51 @@ def batch_mean_finish(
 
 
 def choose_batch_mean(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_batch_mean(x, y) -> None:
@@ -198,69 +157,35 @@ def launch_batch_mean(x, y) -> None:
     aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_batch_mean(rows, cols, across, aligned, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        batch_mean_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            y_sum_part,
-            batch,
-            H * W,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        batch_mean_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            y_sum_part,
-            y,
-            batch,
-            H * W,
-            y.stride(0),
-            WIDE=math.gcd(16, H * W),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        batch_mean_part[grid](
+            x, y_sum_part, batch, H * W, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        batch_mean_finish[grid](
+            y_sum_part, y, batch, H * W, y.stride(0),
+            WIDE=math.gcd(16, H * W), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        batch_mean_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            H * W,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        batch_mean_rows[grid](
+            x, y, batch, H * W, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        batch_mean_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            H * W,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        batch_mean_loop[grid](
+            x, y, batch, H * W, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_batch_mean(x: torch.Tensor) -> torch.Tensor:
@@ -329,25 +254,11 @@ def batch_mean(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def batch_mean_backward_strided(
-    dy_ptr,
-    dx_ptr,
-    outer,
-    middle,
-    inner,
-    count,
-    dy_outer_at,
-    dy_middle_at,
-    dy_inner_at,
-    dx_outer_at,
-    dx_middle_at,
-    dx_inner_at,
-    COMPUTE: tl.constexpr,
-    WIDE_DY: tl.constexpr,
-    WIDE_DX: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dx_ptr, outer, middle, inner, count, dy_outer_at, dy_middle_at, dy_inner_at,
+    dx_outer_at, dx_middle_at, dx_inner_at,
+    COMPUTE: tl.constexpr, WIDE_DY: tl.constexpr, WIDE_DX: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
     dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
@@ -374,11 +285,11 @@ def batch_mean_backward_strided(
 
 
 def choose_batch_mean_backward(
-    outer: int, middle: int, inner: int, turned: bool
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -391,15 +302,11 @@ def choose_batch_mean_backward(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_batch_mean_backward(x, dy, dx) -> None:
@@ -411,31 +318,17 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dx))
     _, config = choose_batch_mean_backward(outer, middle, inner, turned)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    batch_mean_backward_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        dy,
-        dx,
-        outer,
-        middle,
-        inner,
-        H * W,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        dx.stride(0),
-        dx.stride(1),
-        dx.stride(2),
-        COMPUTE=COMPUTE,
-        WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-        WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner),
-        enable_fp_fusion=True,
-        **config,
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
     )
+    batch_mean_backward_strided[grid](
+        dy, dx, outer, middle, inner, H * W, *dy.stride(), *dx.stride(),
+        COMPUTE=COMPUTE, WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+        WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True,
+        **config,
+    )  # fmt: skip
 
 
 def allocate_batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

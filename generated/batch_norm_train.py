@@ -20,28 +20,11 @@ from tritongen import lib, runtime
 
 @triton.jit
 def batch_norm_train_rows(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    C,
-    cols,
-    HW,
-    x_n,
-    x_c,
-    x_hw,
-    gain_c,
-    bias_c,
-    y_n,
-    y_c,
-    y_hw,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, cols, HW, x_n, x_c, x_hw, gain_c, bias_c, y_n,
+    y_c, y_hw,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -68,28 +51,11 @@ def batch_norm_train_rows(
 
 @triton.jit
 def batch_norm_train_lines(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    N,
-    cols,
-    count,
-    x_n,
-    x_c,
-    x_hw,
-    gain_c,
-    bias_c,
-    y_n,
-    y_c,
-    y_hw,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_c, x_hw, gain_c, bias_c,
+    y_n, y_c, y_hw,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -122,28 +88,11 @@ def batch_norm_train_lines(
 
 @triton.jit
 def batch_norm_train_lines_loop(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    N,
-    cols,
-    count,
-    x_n,
-    x_c,
-    x_hw,
-    gain_c,
-    bias_c,
-    y_n,
-    y_c,
-    y_hw,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_c, x_hw, gain_c, bias_c,
+    y_n, y_c, y_hw,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -186,29 +135,11 @@ def batch_norm_train_lines_loop(
 
 @triton.jit
 def batch_norm_train_loop(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    C,
-    N,
-    cols,
-    count,
-    x_n,
-    x_c,
-    x_hw,
-    gain_c,
-    bias_c,
-    y_n,
-    y_c,
-    y_hw,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, N, cols, count, x_n, x_c, x_hw, gain_c,
+    bias_c, y_n, y_c, y_hw,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -255,23 +186,11 @@ def batch_norm_train_loop(
 
 @triton.jit
 def batch_norm_train_part(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    C,
-    N,
-    cols,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_c, x_hw,
     CHUNK,
-    x_n,
-    x_c,
-    x_hw,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -300,23 +219,11 @@ def batch_norm_train_part(
 
 @triton.jit
 def batch_norm_train_lanes_part(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    C,
-    N,
-    cols,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_c, x_hw,
     CHUNK,
-    x_n,
-    x_c,
-    x_hw,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -345,13 +252,9 @@ def batch_norm_train_lanes_part(
 
 @triton.jit
 def batch_norm_train_lanes_merge(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    C,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged into the first of them."""
     c = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -372,35 +275,11 @@ def batch_norm_train_lanes_merge(
 
 @triton.jit
 def batch_norm_train_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    C,
-    N,
-    cols,
-    CHUNK,
-    count,
-    x_n,
-    x_c,
-    x_hw,
-    gain_c,
-    bias_c,
-    y_n,
-    y_c,
-    y_hw,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
+    eps, C, N, cols, count, x_n, x_c, x_hw, gain_c, bias_c, y_n, y_c, y_hw, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -440,87 +319,70 @@ def batch_norm_train_finish(
 
 
 def choose_batch_norm_train(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
-    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 512:
-        ROWS = min(64, triton.next_power_of_2(max(1, rows)))
-        BLOCK = min(4096 // ROWS, max(16, triton.next_power_of_2(col_run)))
-        PARTS = triton.next_power_of_2(
-            max(1, min(512, triton.cdiv(3 * sms, max(1, triton.cdiv(rows, ROWS)))))
-        )
+    if across and lib.cdiv(rows, 32) < 2 * sms and cols > 512:
+        ROWS = min(64, lib.pow2(max(1, rows)))
+        BLOCK = min(4096 // ROWS, max(16, lib.pow2(col_run)))
+        PARTS = lib.pow2(max(1, min(512, lib.cdiv(3 * sms, max(1, lib.cdiv(rows, ROWS))))))
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "lanes", dict(
-            ROWS=ROWS,
-            BLOCK=BLOCK,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1,
-            num_warps=4,
-        )
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=CHUNK, MERGE=1, num_warps=4,
+        )  # fmt: skip
     # short runs: many of them a tile
     if (
         sms <= rows
         and 16 <= col_run <= 16384
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
     ):
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
     # a row fits in registers, its runs as lines
     if (
         512 <= cols
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
-        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = triton.next_power_of_2(col_runs)
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        LINES = lib.pow2(col_runs)
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
-        )
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if rows < 2 * sms and cols > 8192:
-        BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(1024, max(16, lib.pow2(col_run)))
         ROWS = min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
-                1,
-                min(
-                    256,
-                    triton.cdiv(16 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
-                ),
+                1, min(256, lib.cdiv(16 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK))
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=4,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256), num_warps=4,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -536,278 +398,94 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     across = 0 < x.stride(1) < x.stride(2)
     aligned = math.gcd(cols, x.stride(1)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
-    variant, config = choose_batch_norm_train(rows, cols, col_run, col_runs, across, aligned, sms)
+    variant, config = choose_batch_norm_train(
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "lanes":
-        mu_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        batch_norm_train_lanes_part[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            C,
-            N,
-            H * W,
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_hw=x.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            ROWS=config["ROWS"],
-            BLOCK=config["BLOCK"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        mu_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        batch_norm_train_lanes_part[grid](
+            x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
+            enable_fp_fusion=True, ROWS=config["ROWS"], BLOCK=config["BLOCK"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(C, config["MERGE"]),)
+        batch_norm_train_lanes_merge[grid](
+            mu_sum_part, var_sum_part, var_sum_count, C,
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        batch_norm_train_lanes_merge[(triton.cdiv(C, config["MERGE"]),)](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            C,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
-        batch_norm_train_finish[
-            (
-                triton.cdiv(N * triton.cdiv(col_run, config["BLOCK"]), 4),
-                triton.cdiv(C, config["ROWS"]),
-            )
-        ](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C,
-            N,
-            H * W,
-            count=H * N * W,
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_hw=x.stride(2),
-            gain_c=gain.stride(0),
-            bias_c=bias.stride(0),
-            y_n=y.stride(0),
-            y_c=y.stride(1),
-            y_hw=y.stride(2),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
+        )  # fmt: skip
+        grid = (lib.cdiv(N * lib.cdiv(col_run, config["BLOCK"]), 4), lib.cdiv(C, config["ROWS"]))
+        batch_norm_train_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
+            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
             WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            LANES=1,
-            CHUNK=4,
-            num_warps=4,
-            ROWS=config["ROWS"],
-            BLOCK=config["BLOCK"],
-            PARTS=config["PARTS"],
-        )
+            enable_fp_fusion=True, LANES=1, CHUNK=4, num_warps=4, ROWS=config["ROWS"],
+            BLOCK=config["BLOCK"], PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant == "lines_loop":
-        batch_norm_train_lines_loop[(C,)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N,
-            H * W,
-            H * N * W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (C,)
+        batch_norm_train_lines_loop[grid](
+            x, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lines":
-        batch_norm_train_lines[(C,)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N,
-            H * W,
-            H * N * W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (C,)
+        batch_norm_train_lines[grid](
+            x, gain, bias, y, eps, N, H * W, H * N * W, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        mu_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        batch_norm_train_part[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            C,
-            N,
-            H * W,
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_hw=x.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        batch_norm_train_finish[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C,
-            N,
-            H * W,
-            count=H * N * W,
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_hw=x.stride(2),
-            gain_c=gain.stride(0),
-            bias_c=bias.stride(0),
-            y_n=y.stride(0),
-            y_c=y.stride(1),
-            y_hw=y.stride(2),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
+        mu_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        batch_norm_train_part[grid](
+            x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        batch_norm_train_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
+            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
             WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        batch_norm_train_rows[(triton.cdiv(C, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C,
-            H * N * W,
-            H * W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        batch_norm_train_rows[grid](
+            x, gain, bias, y, eps, C, H * N * W, H * W, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        batch_norm_train_loop[(triton.cdiv(C, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C,
-            N,
-            H * W,
-            H * N * W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        batch_norm_train_loop[grid](
+            x, gain, bias, y, eps, C, N, H * W, H * N * W, *x.stride(), gain.stride(0),
+            bias.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_batch_norm_train(
@@ -936,38 +614,12 @@ def batch_norm_train(
 
 @triton.jit
 def batch_norm_train_backward_var_sum_rows(
-    x_ptr,
-    var_sum_ptr,
-    dy_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    dx_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    eps,
-    C,
-    cols,
-    HW,
-    x_n,
-    x_c,
-    x_hw,
-    var_sum_c,
-    dy_n,
-    dy_c,
-    dy_hw,
-    dy_rsqrt_sum_c,
-    gain_c,
-    dx_n,
-    dx_c,
-    dx_hw,
-    dgain_c,
-    dbias_c,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, dgain_ptr, dbias_ptr,
+    eps, C, cols, HW, x_n, x_c, x_hw, var_sum_c, dy_n, dy_c, dy_hw, dy_rsqrt_sum_c, gain_c,
+    dx_n, dx_c, dx_hw, dgain_c, dbias_c,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1007,38 +659,12 @@ def batch_norm_train_backward_var_sum_rows(
 
 @triton.jit
 def batch_norm_train_backward_var_sum_lines(
-    x_ptr,
-    var_sum_ptr,
-    dy_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    dx_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    eps,
-    N,
-    cols,
-    count,
-    x_n,
-    x_c,
-    x_hw,
-    var_sum_c,
-    dy_n,
-    dy_c,
-    dy_hw,
-    dy_rsqrt_sum_c,
-    gain_c,
-    dx_n,
-    dx_c,
-    dx_hw,
-    dgain_c,
-    dbias_c,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, dgain_ptr, dbias_ptr,
+    eps, N, cols, count, x_n, x_c, x_hw, var_sum_c, dy_n, dy_c, dy_hw, dy_rsqrt_sum_c,
+    gain_c, dx_n, dx_c, dx_hw, dgain_c, dbias_c,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1090,39 +716,12 @@ def batch_norm_train_backward_var_sum_lines(
 
 @triton.jit
 def batch_norm_train_backward_var_sum_loop(
-    x_ptr,
-    dy_ptr,
-    gain_ptr,
-    var_sum_ptr,
-    dbias_ptr,
-    dy_rsqrt_sum_ptr,
-    dgain_ptr,
-    dx_ptr,
-    eps,
-    C,
-    N,
-    cols,
-    count,
-    x_n,
-    x_c,
-    x_hw,
-    dy_n,
-    dy_c,
-    dy_hw,
-    gain_c,
-    var_sum_c,
-    dbias_c,
-    dy_rsqrt_sum_c,
-    dgain_c,
-    dx_n,
-    dx_c,
-    dx_hw,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, dy_ptr, gain_ptr, var_sum_ptr, dbias_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dx_ptr,
+    eps, C, N, cols, count, x_n, x_c, x_hw, dy_n, dy_c, dy_hw, gain_c, var_sum_c, dbias_c,
+    dy_rsqrt_sum_c, dgain_c, dx_n, dx_c, dx_hw,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1212,28 +811,11 @@ def batch_norm_train_backward_var_sum_loop(
 
 @triton.jit
 def batch_norm_train_backward_var_sum_part1(
-    x_ptr,
-    dy_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    C,
-    N,
-    cols,
-    CHUNK,
-    x_n,
-    x_c,
-    x_hw,
-    dy_n,
-    dy_c,
-    dy_hw,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
+    C, N, cols, x_n, x_c, x_hw, dy_n, dy_c, dy_hw, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1270,36 +852,12 @@ def batch_norm_train_backward_var_sum_part1(
 
 @triton.jit
 def batch_norm_train_backward_var_sum_part2(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    gain_ptr,
-    dy_ptr,
-    x_ptr,
-    dy_rsqrt_sum_part_ptr,
-    dgain_sum_part_ptr,
-    eps,
-    C,
-    N,
-    cols,
-    CHUNK,
-    count,
-    gain_c,
-    dy_n,
-    dy_c,
-    dy_hw,
-    x_n,
-    x_c,
-    x_hw,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
+    dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, dgain_sum_part_ptr, eps, C, N, cols, count,
+    gain_c, dy_n, dy_c, dy_hw, x_n, x_c, x_hw, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum, dgain_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1355,48 +913,13 @@ def batch_norm_train_backward_var_sum_part2(
 
 @triton.jit
 def batch_norm_train_backward_var_sum_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    gain_ptr,
-    var_sum_ptr,
-    dbias_ptr,
-    dy_rsqrt_sum_part_ptr,
-    dgain_sum_part_ptr,
-    dy_rsqrt_sum_ptr,
-    dgain_ptr,
-    dy_ptr,
-    x_ptr,
-    dx_ptr,
-    eps,
-    C,
-    N,
-    cols,
-    CHUNK,
-    count,
-    gain_c,
-    var_sum_c,
-    dbias_c,
-    dy_rsqrt_sum_c,
-    dgain_c,
-    dy_n,
-    dy_c,
-    dy_hw,
-    x_n,
-    x_c,
-    x_hw,
-    dx_n,
-    dx_c,
-    dx_hw,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
+    var_sum_ptr, dbias_ptr, dy_rsqrt_sum_part_ptr, dgain_sum_part_ptr, dy_rsqrt_sum_ptr,
+    dgain_ptr, dy_ptr, x_ptr, dx_ptr, eps, C, N, cols, count, gain_c, var_sum_c, dbias_c,
+    dy_rsqrt_sum_c, dgain_c, dy_n, dy_c, dy_hw, x_n, x_c, x_hw, dx_n, dx_c, dx_hw, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1458,22 +981,11 @@ def batch_norm_train_backward_var_sum_finish(
 
 @triton.jit
 def batch_norm_train_backward_deps_rows(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    deps_ptr,
-    eps,
-    C,
-    count,
-    var_sum_c,
-    dy_rsqrt_sum_c,
-    gain_c,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_c,
+    dy_rsqrt_sum_c, gain_c,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     C = C // WIDE * WIDE
@@ -1496,22 +1008,11 @@ def batch_norm_train_backward_deps_rows(
 
 @triton.jit
 def batch_norm_train_backward_deps_loop(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    deps_ptr,
-    eps,
-    C,
-    count,
-    var_sum_c,
-    dy_rsqrt_sum_c,
-    gain_c,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_c,
+    dy_rsqrt_sum_c, gain_c,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     C = C // WIDE * WIDE
@@ -1533,24 +1034,11 @@ def batch_norm_train_backward_deps_loop(
 
 @triton.jit
 def batch_norm_train_backward_deps_part(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    deps_sum_part_ptr,
-    eps,
-    C,
-    CHUNK,
-    count,
-    var_sum_c,
-    dy_rsqrt_sum_c,
-    gain_c,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, C, count, var_sum_c,
+    dy_rsqrt_sum_c, gain_c, CHUNK,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     C = C // WIDE * WIDE
@@ -1577,8 +1065,9 @@ def batch_norm_train_backward_deps_part(
 
 @triton.jit
 def batch_norm_train_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    deps_sum_part_ptr, deps_ptr,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -1590,63 +1079,58 @@ def batch_norm_train_backward_deps_finish(
 
 
 def choose_batch_norm_train_backward_var_sum(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
     if (
         512 <= cols
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
-        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = triton.next_power_of_2(col_runs)
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        LINES = lib.pow2(col_runs)
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
-        )
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            LANES=max(PARTS, 256),
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -1666,343 +1150,123 @@ def launch_batch_norm_train_backward_var_sum(
     aligned = math.gcd(cols, x.stride(1)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_batch_norm_train_backward_var_sum(
-        rows, cols, col_run, col_runs, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "lines":
-        batch_norm_train_backward_var_sum_lines[(C,)](
-            x,
-            var_sum,
-            dy,
-            dy_rsqrt_sum,
-            gain,
-            dx,
-            dgain,
-            dbias,
-            eps,
-            N,
-            H * W,
-            H * N * W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            var_sum.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy_rsqrt_sum.stride(0),
-            gain.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dgain.stride(0),
-            dbias.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                H * W,
-                x.stride(0),
-                x.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (C,)
+        batch_norm_train_backward_var_sum_lines[grid](
+            x, var_sum, dy, dy_rsqrt_sum, gain, dx, dgain, dbias, eps, N, H * W, H * N * W,
+            *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
+            *dx.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        mu_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        dmu_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        dy_rsqrt_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        dgain_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        batch_norm_train_backward_var_sum_part1[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            x,
-            dy,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            C,
-            N,
-            H * W,
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_hw=x.stride(2),
-            dy_n=dy.stride(0),
-            dy_c=dy.stride(1),
-            dy_hw=dy.stride(2),
+        mu_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        dy_rsqrt_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        dgain_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        batch_norm_train_backward_var_sum_part1[grid](
+            x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C, N, H * W, *x.stride(),
+            *dy.stride(),
             COMPUTE=COMPUTE,
             WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        batch_norm_train_backward_var_sum_part2[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            gain,
-            dy,
-            x,
-            dy_rsqrt_sum_part,
-            dgain_sum_part,
-            eps,
-            C,
-            N,
-            H * W,
-            count=H * N * W,
-            gain_c=gain.stride(0),
-            dy_n=dy.stride(0),
-            dy_c=dy.stride(1),
-            dy_hw=dy.stride(2),
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_hw=x.stride(2),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        batch_norm_train_backward_var_sum_part2[grid](
+            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
+            dgain_sum_part, eps, C, N, H * W, H * N * W, gain.stride(0), *dy.stride(), *x.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
             WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
-        batch_norm_train_backward_var_sum_finish[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            gain,
-            var_sum,
-            dbias,
-            dy_rsqrt_sum_part,
-            dgain_sum_part,
-            dy_rsqrt_sum,
-            dgain,
-            dy,
-            x,
-            dx,
-            eps,
-            C,
-            N,
-            H * W,
-            count=H * N * W,
-            gain_c=gain.stride(0),
-            var_sum_c=var_sum.stride(0),
-            dbias_c=dbias.stride(0),
-            dy_rsqrt_sum_c=dy_rsqrt_sum.stride(0),
-            dgain_c=dgain.stride(0),
-            dy_n=dy.stride(0),
-            dy_c=dy.stride(1),
-            dy_hw=dy.stride(2),
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_hw=x.stride(2),
-            dx_n=dx.stride(0),
-            dx_c=dx.stride(1),
-            dx_hw=dx.stride(2),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(
-                16,
-                H * W,
-                dy.stride(0),
-                dy.stride(1),
-                x.stride(0),
-                x.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        batch_norm_train_backward_var_sum_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, var_sum, dbias,
+            dy_rsqrt_sum_part, dgain_sum_part, dy_rsqrt_sum, dgain, dy, x, dx, eps, C, N, H * W,
+            H * N * W, gain.stride(0), var_sum.stride(0), dbias.stride(0), dy_rsqrt_sum.stride(0),
+            dgain.stride(0), *dy.stride(), *x.stride(), *dx.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        batch_norm_train_backward_var_sum_rows[(triton.cdiv(C, config["ROWS"]),)](
-            x,
-            var_sum,
-            dy,
-            dy_rsqrt_sum,
-            gain,
-            dx,
-            dgain,
-            dbias,
-            eps,
-            C,
-            H * N * W,
-            H * W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            var_sum.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy_rsqrt_sum.stride(0),
-            gain.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dgain.stride(0),
-            dbias.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                H * N * W,
-                x.stride(0),
-                x.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        batch_norm_train_backward_var_sum_rows[grid](
+            x, var_sum, dy, dy_rsqrt_sum, gain, dx, dgain, dbias, eps, C, H * N * W, H * W,
+            *x.stride(), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0), gain.stride(0),
+            *dx.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        batch_norm_train_backward_var_sum_loop[(triton.cdiv(C, config["ROWS"]),)](
-            x,
-            dy,
-            gain,
-            var_sum,
-            dbias,
-            dy_rsqrt_sum,
-            dgain,
-            dx,
-            eps,
-            C,
-            N,
-            H * W,
-            H * N * W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            gain.stride(0),
-            var_sum.stride(0),
-            dbias.stride(0),
-            dy_rsqrt_sum.stride(0),
-            dgain.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                H * W,
-                x.stride(0),
-                x.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        batch_norm_train_backward_var_sum_loop[grid](
+            x, dy, gain, var_sum, dbias, dy_rsqrt_sum, dgain, dx, eps, C, N, H * W, H * N * W,
+            *x.stride(), *dy.stride(), gain.stride(0), var_sum.stride(0), dbias.stride(0),
+            dy_rsqrt_sum.stride(0), dgain.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_batch_norm_train_backward_deps(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps) -> None:
@@ -2013,99 +1277,54 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     across = False
     aligned = cols * var_sum.element_size() % 8 == 0
     sms = lib.multiprocessors(var_sum.device)
-    variant, config = choose_batch_norm_train_backward_deps(rows, cols, across, aligned, sms)
+    variant, config = choose_batch_norm_train_backward_deps(
+        rows, cols, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=var_sum.device,
-        )
-        batch_norm_train_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            deps_sum_part,
-            eps,
-            C,
-            count=H * N * W,
-            var_sum_c=var_sum.stride(0),
-            dy_rsqrt_sum_c=dy_rsqrt_sum.stride(0),
-            gain_c=gain.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, C),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        batch_norm_train_backward_deps_part[grid](
+            var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, C, H * N * W, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        batch_norm_train_backward_deps_finish[grid](
+            deps_sum_part, deps,
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        batch_norm_train_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            deps_sum_part,
-            deps,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        batch_norm_train_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            deps,
-            eps,
-            C,
-            H * N * W,
-            var_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            gain.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, C),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        batch_norm_train_backward_deps_rows[grid](
+            var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, WIDE=math.gcd(16, C),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        batch_norm_train_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            deps,
-            eps,
-            C,
-            H * N * W,
-            var_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            gain.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, C),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        batch_norm_train_backward_deps_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_batch_norm_train_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
     C = x.shape[1]
-    var_sum = torch.empty(
-        (C,),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
-    dy_rsqrt_sum = torch.empty(
-        (C,),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+    var_sum = torch.empty((C,), dtype=compute, device=x.device)
+    dy_rsqrt_sum = torch.empty((C,), dtype=compute, device=x.device)
     launch_batch_norm_train_backward_var_sum(
         x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, eps
     )

@@ -18,29 +18,11 @@ from tritongen import lib, runtime
 
 @triton.jit
 def bias_add_strided(
-    x_ptr,
-    b_ptr,
-    y_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    b_outer_at,
-    b_middle_at,
-    b_inner_at,
-    y_outer_at,
-    y_middle_at,
-    y_inner_at,
-    COMPUTE: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    WIDE_B: tl.constexpr,
-    WIDE_Y: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, b_ptr, y_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    b_outer_at, b_middle_at, b_inner_at, y_outer_at, y_middle_at, y_inner_at,
+    COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_B: tl.constexpr, WIDE_Y: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_B, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -73,7 +55,7 @@ def bias_add_strided(
 def choose_bias_add(outer: int, middle: int, inner: int, turned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -86,15 +68,11 @@ def choose_bias_add(outer: int, middle: int, inner: int, turned: bool) -> tuple[
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_bias_add(x, b, y) -> None:
@@ -104,35 +82,17 @@ def launch_bias_add(x, b, y) -> None:
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, b, y))
     _, config = choose_bias_add(outer, middle, inner, turned)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, b.dtype) else tl.float32
-    bias_add_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        x,
-        b,
-        y,
-        outer,
-        middle,
-        inner,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        b.stride(0),
-        b.stride(1),
-        b.stride(2),
-        y.stride(0),
-        y.stride(1),
-        y.stride(2),
-        COMPUTE=COMPUTE,
-        WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-        WIDE_B=math.gcd(16, b.stride(0), b.stride(1)),
-        WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner),
-        enable_fp_fusion=True,
-        **config,
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
     )
+    bias_add_strided[grid](
+        x, b, y, outer, middle, inner, *x.stride(), *b.stride(), *y.stride(),
+        COMPUTE=COMPUTE, WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+        WIDE_B=math.gcd(16, b.stride(0), b.stride(1)),
+        WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def allocate_bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -207,20 +167,9 @@ def bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def bias_add_backward_rows(
-    dy_ptr,
-    db_ptr,
-    C,
-    cols,
-    HW,
-    dy_n,
-    dy_c,
-    dy_hw,
-    db_c,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, C, cols, HW, dy_n, dy_c, dy_hw, db_c,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -238,20 +187,9 @@ def bias_add_backward_rows(
 
 @triton.jit
 def bias_add_backward_loop(
-    dy_ptr,
-    db_ptr,
-    C,
-    N,
-    cols,
-    dy_n,
-    dy_c,
-    dy_hw,
-    db_c,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, C, N, cols, dy_n, dy_c, dy_hw, db_c,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -273,21 +211,10 @@ def bias_add_backward_loop(
 
 @triton.jit
 def bias_add_backward_part(
-    dy_ptr,
-    db_sum_part_ptr,
-    C,
-    N,
-    cols,
-    CHUNK,
-    dy_n,
-    dy_c,
-    dy_hw,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, db_sum_part_ptr, C, N, cols, dy_n, dy_c, dy_hw, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -310,8 +237,9 @@ def bias_add_backward_part(
 
 @triton.jit
 def bias_add_backward_finish(
-    db_sum_part_ptr, db_ptr, C, db_c, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    db_sum_part_ptr, db_ptr, C, db_c,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     c = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -323,57 +251,51 @@ def bias_add_backward_finish(
 
 
 def choose_bias_add_backward(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -388,74 +310,40 @@ def launch_bias_add_backward(dy, db) -> None:
     across = 0 < dy.stride(1) < dy.stride(2)
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
-    variant, config = choose_bias_add_backward(rows, cols, col_run, col_runs, across, aligned, sms)
+    variant, config = choose_bias_add_backward(
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=torch.float64 if dy.dtype == torch.float64 else torch.float32,
-            device=dy.device,
-        )
-        bias_add_backward_part[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            dy,
-            db_sum_part,
-            C,
-            N,
-            H * W,
-            dy_n=dy.stride(0),
-            dy_c=dy.stride(1),
-            dy_hw=dy.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        db_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        bias_add_backward_part[grid](
+            dy, db_sum_part, C, N, H * W, *dy.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(C, config["MERGE"]),)
+        bias_add_backward_finish[grid](
+            db_sum_part, db, C, db.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        bias_add_backward_finish[(triton.cdiv(C, config["MERGE"]),)](
-            db_sum_part,
-            db,
-            C,
-            db.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        bias_add_backward_rows[(triton.cdiv(C, config["ROWS"]),)](
-            dy,
-            db,
-            C,
-            H * N * W,
-            H * W,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * N * W, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        bias_add_backward_rows[grid](
+            dy, db, C, H * N * W, H * W, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * N * W, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        bias_add_backward_loop[(triton.cdiv(C, config["ROWS"]),)](
-            dy,
-            db,
-            C,
-            N,
-            H * W,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        bias_add_backward_loop[grid](
+            dy, db, C, N, H * W, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_bias_add_backward(dy: torch.Tensor) -> torch.Tensor:

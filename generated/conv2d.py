@@ -25,24 +25,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv2d_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    Cg,
-    HW,
-    H_W_groups,
-    groups,
-    x_i0i1,
-    x_i2,
-    x_i3i4,
-    x_packed_i0,
-    x_packed_i3i4,
-    x_packed_i1,
-    x_packed_i2,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, Cg, HW, H_W_groups, groups, x_i0i1, x_i2, x_i3i4,
+    x_packed_i0, x_packed_i3i4, x_packed_i1, x_packed_i2,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -73,20 +59,9 @@ def conv2d_x_packed_tile(
 
 @triton.jit
 def conv2d_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    Cg,
-    RS,
-    w_i0,
-    w_i1,
-    w_i2i3,
-    w_packed_row,
-    w_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, Cg, RS, w_i0, w_i1, w_i2i3, w_packed_row, w_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -105,39 +80,13 @@ def conv2d_w_packed_tile(
 
 @triton.jit
 def conv2d_patches(
-    x_padded_patches,
-    w_padded_tiles,
-    b_ptr,
-    y_ptr,
-    N2,
-    c_padded,
-    N,
-    P,
-    Q,
-    F,
-    x_padded_1,
-    x_padded_2,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    groups: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    PATCH_N: tl.constexpr,
-    PATCH_P: tl.constexpr,
-    PATCH_Q: tl.constexpr,
-    dil: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    FLAT: tl.constexpr,
-):
+    x_padded_patches, w_padded_tiles, b_ptr, y_ptr, N2, c_padded, N, P, Q, F, x_padded_1,
+    x_padded_2, b_0, y_0, y_1, y_2, y_3,
+    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr,
+    PATCH_P: tl.constexpr, PATCH_Q: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_p = tl.cdiv(P, PATCH_P)
@@ -199,48 +148,14 @@ def conv2d_patches(
 
 @triton.jit
 def conv2d_taps(
-    x_padded_ptr,
-    w_padded_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N2,
-    c_padded,
-    PQ,
-    Q,
-    P,
-    H,
-    W,
-    F,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    x_padded_3,
-    x_padded_4,
-    w_padded_f1,
-    w_padded_f0,
-    w_padded_tap,
-    w_padded_c,
-    b_f1,
-    b_f0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    groups: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_padded_ptr, w_padded_ptr, b_ptr, y_ptr, M, N2, c_padded, PQ, Q, P, H, W, F,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, w_padded_f1, w_padded_f0,
+    w_padded_tap, w_padded_c, b_f1, b_f0, y_0, y_1, y_2, y_3,
+    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -320,49 +235,15 @@ def conv2d_taps(
 
 @triton.jit
 def conv2d_lanes(
-    x_lanes_ptr,
-    w_lanes_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N2,
-    PQ,
-    Q,
-    P,
-    H,
-    W,
-    F,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    x_lanes_3,
-    x_lanes_4,
-    w_lanes_f1,
-    w_lanes_f0,
-    w_lanes_k,
-    b_f1,
-    b_f0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    groups: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    c_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_lanes_0, x_lanes_1,
+    x_lanes_2, x_lanes_3, x_lanes_4, w_lanes_f1, w_lanes_f0, w_lanes_k, b_f1, b_f0, y_0,
+    y_1, y_2, y_3,
+    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, c_lanes: tl.constexpr,
+    INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -446,41 +327,12 @@ def conv2d_lanes(
 
 @triton.jit
 def conv2d_channels(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    Q,
-    F,
-    P,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    Cg: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, rows, Q, F, P, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, w_3,
+    b_0, y_0, y_1, y_2, y_3,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr,
+    S: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(groups, BLOCK), tl.cdiv(Q, STEPS)
@@ -533,44 +385,13 @@ def conv2d_channels(
 
 @triton.jit
 def conv2d_runs(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    P,
-    Q,
-    F,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    WIDE_Y: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    Cg: tl.constexpr,
-    R: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    S: tl.constexpr,
-    dil: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EACH: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, rows, P, Q, F, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, w_3,
+    b_0, y_0, y_1, y_2, y_3,
+    WIDE_Y: tl.constexpr, COMPUTE: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, S: tl.constexpr, dil: tl.constexpr,
+    groups: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
+    BLOCK: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
@@ -637,41 +458,12 @@ def conv2d_runs(
 
 @triton.jit
 def conv2d_window(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    P,
-    Q,
-    F,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    COMPUTE: tl.constexpr,
-    Cg: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    groups: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, rows, P, Q, F, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, w_3,
+    b_0, y_0, y_1, y_2, y_3,
+    COMPUTE: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    groups: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
@@ -724,26 +516,11 @@ def conv2d_window(
 
 @triton.jit
 def conv2d_rows(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    F,
-    Cg,
-    b_f0,
-    y_m,
-    y_f0,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_f0, y_m, y_f0,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -777,27 +554,11 @@ def conv2d_rows(
 
 @triton.jit
 def conv2d_planes(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_ptr,
-    N,
-    M,
-    F,
-    Cg,
-    b_f0,
-    y_n,
-    y_f0,
-    y_m,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, Cg, b_f0, y_n, y_f0, y_m,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -834,49 +595,14 @@ def conv2d_planes(
 
 @triton.jit
 def conv2d_tiles(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N2,
-    PQ,
-    Q,
-    P,
-    H,
-    W,
-    F,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_f1,
-    w_f0,
-    w_c,
-    w_rs,
-    b_f1,
-    b_f0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    groups: tl.constexpr,
-    Cg: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_0, x_1, x_2, x_3, w_f1, w_f0,
+    w_c, w_rs, b_f1, b_f0, y_0, y_1, y_2, y_3,
+    groups: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    INDEX: tl.constexpr, STEP_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -965,7 +691,7 @@ def conv2d_tiles(
 def choose_conv2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -977,39 +703,19 @@ def launch_conv2d_x_packed(x, x_packed) -> None:
     rows = H * N * W * groups
     cols = Cg
     _, config = choose_conv2d_x_packed(cols)
-    conv2d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
-        x,
-        x_packed,
-        H * N * W * groups,
-        Cg,
-        H * W,
-        H * W * groups,
-        groups,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_packed.stride(0),
-        x_packed.stride(1),
-        x_packed.stride(2),
-        x_packed.stride(3),
-        WIDE=math.gcd(
-            16,
-            H * N * W * groups,
-            x.stride(0),
-            x.stride(1),
-            x_packed.stride(0),
-            x_packed.stride(2),
-            x_packed.stride(3),
-        ),
-        enable_fp_fusion=True,
-        **config,
-    )
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Cg, config["BLOCK"]),)
+    conv2d_x_packed_tile[grid](
+        x, x_packed, H * N * W * groups, Cg, H * W, H * W * groups, groups, *x.stride(),
+        *x_packed.stride(),
+        WIDE=math.gcd(16, H * N * W * groups, x.stride(0), x.stride(1), x_packed.stride(0), x_packed.stride(2), x_packed.stride(3)),
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -1021,64 +727,23 @@ def launch_conv2d_w_packed(w, w_packed) -> None:
     rows = F * R * S
     cols = Cg
     _, config = choose_conv2d_w_packed(cols)
-    conv2d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
-        w,
-        w_packed,
-        F * R * S,
-        Cg,
-        R * S,
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        w_packed.stride(0),
-        w_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Cg, config["BLOCK"]),)
+    conv2d_w_packed_tile[grid](
+        w, w_packed, F * R * S, Cg, R * S, *w.stride(), *w_packed.stride(),
         WIDE=math.gcd(16, F * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv2d(
-    batches: int,
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    hop: int,
-    over: int,
-    terms: int,
-    outer: int,
-    lanes: int,
-    span: int,
-    along: int,
-    hop_q: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    steps: int,
-    hop_p: int,
-    apart: int,
-    dilation: int,
-    line: int,
-    images: int,
-    places: int,
-    channels_last: bool,
-    stored_last: bool,
-    one_tap: bool,
-    as_rows: bool,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
+    depth: int, hop: int, over: int, terms: int, outer: int, lanes: int, span: int,
+    along: int, hop_q: int, lines: int, cols: int, reach: int, steps: int, hop_p: int,
+    apart: int, dilation: int, line: int, images: int, places: int, channels_last: bool,
+    stored_last: bool, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
+    stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
+    padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -1094,16 +759,11 @@ def choose_conv2d(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "rows_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
@@ -1116,18 +776,13 @@ def choose_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
         return "rows_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
@@ -1140,18 +795,13 @@ def choose_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
         return "rows_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -1165,16 +815,11 @@ def choose_conv2d(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "planes_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
@@ -1186,18 +831,13 @@ def choose_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
         return "planes_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
@@ -1209,207 +849,127 @@ def choose_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
         return "planes_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
     if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        BLOCK = max(1, min(256, lib.pow2(lanes)))
+        STEPS = max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // itemsize // BLOCK),
-            num_warps=2,
-            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_q * hop_q), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+        )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
         and line % 2 == 0
         and 1 <= apart <= 8
-        and triton.next_power_of_2(apart) == apart
+        and lib.pow2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(256, lib.pow2(cols)))
+        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-            EACH=EACH,
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+        )  # fmt: skip
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(256, lib.pow2(cols)))
+        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+        )  # fmt: skip
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
     # by tensor descriptor: neighbouring places read neighbours at every tap
     if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
+        BLOCK_M = (
+            256
+            if itemsize <= 2
+            and BLOCK_N == 128
+            and BLOCK_K * itemsize == 128
+            and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
+            else 128
+        )
+        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
+        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and BLOCK_K * itemsize == 128
-                and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
             num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "patches",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "patches",
-                config,
-            )
-        )
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "patches", config))
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -1473,46 +1033,11 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv2d(
-        batches,
-        M,
-        N_,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        hop,
-        over,
-        terms,
-        outer,
-        lanes,
-        span,
-        along,
-        hop_q,
-        lines,
-        cols,
-        reach,
-        steps,
-        hop_p,
-        apart,
-        dilation,
-        line,
-        images,
-        places,
-        channels_last,
-        stored_last,
-        one_tap,
-        as_rows,
-        patched,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        batches, M, N_, channels, padded, taps, phases, depth, hop, over, terms, outer, lanes,
+        span, along, hop_q, lines, cols, reach, steps, hop_p, apart, dilation, line, images,
+        places, channels_last, stored_last, one_tap, as_rows, patched, itemsize, stored_bytes,
+        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P * Q, Cg * R * S, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -1535,203 +1060,76 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv2d_rows[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            N * P * Q,
-            F,
-            Cg,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
+            ),
         )
+        conv2d_rows[grid](
+            x_tiles, w_tiles, b, y_tiles, y, N * P * Q, F, Cg, b.stride(0), *y.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x, N, Cg, P * Q)
         y = y.view(N, F, P * Q)
         x_tiles, x_turned = lib.tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv2d_planes[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y,
-            N,
-            P * Q,
-            F,
-            Cg,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                N * lib.cdiv(places, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
+            ),
+        )
+        conv2d_planes[grid](
+            x_tiles, w_tiles, b, y, N, P * Q, F, Cg, b.stride(0), *y.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "channels":
-        conv2d_channels[
-            (
-                triton.cdiv(outer, config["ROWS"])
-                * triton.cdiv(Q, config["STEPS"])
-                * triton.cdiv(groups, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            (F // groups) * N * P,
-            Q,
-            F,
-            P,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            Cg=Cg,
-            R=R,
-            S=S,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["ROWS"])
+            * lib.cdiv(Q, config["STEPS"])
+            * lib.cdiv(groups, config["BLOCK"]),
         )
+        conv2d_channels[grid](
+            x, w, b, y, (F // groups) * N * P, Q, F, P, H, W, *x.stride(), *w.stride(), b.stride(0),
+            *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, Cg=Cg, R=R, S=S, stride=stride, pad=pad, dil=dil,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "runs":
-        conv2d_runs[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(Q, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            (F // groups) * N * groups,
-            P,
-            Q,
-            F,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)),
-            COMPUTE=COMPUTE,
-            Cg=Cg,
-            R=R,
-            stride=stride,
-            pad=pad,
-            S=S,
-            dil=dil,
-            groups=groups,
+        grid = (
+            lib.cdiv(lines, config["ROWS"])
+            * lib.cdiv(P, config["STEPS"])
+            * lib.cdiv(Q, config["BLOCK"]),
+        )
+        conv2d_runs[grid](
+            x, w, b, y, (F // groups) * N * groups, P, Q, F, H, W, *x.stride(), *w.stride(),
+            b.stride(0), *y.stride(),
+            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
+            Cg=Cg, R=R, stride=stride, pad=pad, S=S, dil=dil, groups=groups,
             WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "window":
-        conv2d_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(Q, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            (F // groups) * N * groups,
-            P,
-            Q,
-            F,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            Cg=Cg,
-            R=R,
-            S=S,
-            groups=groups,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(lines, config["ROWS"])
+            * lib.cdiv(P, config["STEPS"])
+            * lib.cdiv(Q, config["BLOCK"]),
         )
+        conv2d_window[grid](
+            x, w, b, y, (F // groups) * N * groups, P, Q, F, H, W, *x.stride(), *w.stride(),
+            b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, Cg=Cg, R=R, S=S, groups=groups, stride=stride, pad=pad, dil=dil,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "patches":
         PATCH_N, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
@@ -1746,92 +1144,30 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv2d_patches[
+        grid = (
             (
-                (
-                    min(3 * sms, groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
-                ),
-            )
-        ](
-            x_padded_patches,
-            w_padded_tiles,
-            b,
-            y,
-            F // groups,
-            c_padded,
-            N,
-            P,
-            Q,
-            F,
-            x_padded.stride(1),
-            x_padded.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            R=R,
-            S=S,
-            PATCH_N=PATCH_N,
-            PATCH_P=PATCH_P,
-            PATCH_Q=PATCH_Q,
-            dil=dil,
-            pad=pad,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+                min(3 * sms, groups * PATCHES * lib.cdiv(N_, config["BLOCK_N"]))
+                if config["FLAT"]
+                else groups * PATCHES * lib.cdiv(N_, config["BLOCK_N"])
+            ),
         )
+        conv2d_patches[grid](
+            x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, Q, F,
+            x_padded.stride(1), x_padded.stride(2), b.stride(0), *y.stride(),
+            groups=groups, R=R, S=S, PATCH_N=PATCH_N, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, dil=dil,
+            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, groups, F // groups)
         w_padded = lib.reshaped(w_padded, groups, F // groups, R * S, c_padded)
-        conv2d_taps[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            w_padded,
-            b,
-            y,
-            N * P * Q,
-            F // groups,
-            c_padded,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            F,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            x_padded.stride(3),
-            x_padded.stride(4),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            w_padded.stride(3),
-            b.stride(0),
-            b.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv2d_taps[grid](
+            x_padded, w_padded, b, y, N * P * Q, F // groups, c_padded, P * Q, Q, P, H, W, F,
+            *x_padded.stride(), *w_padded.stride(), *b.stride(), *y.stride(),
+            groups=groups, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
@@ -1845,50 +1181,15 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             w = w_packed.permute(0, 3, 1, 2)
         w = lib.reshaped(w, groups, F // groups, Cg, R * S)
         b = lib.reshaped(b, groups, F // groups)
-        conv2d_tiles[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            N * P * Q,
-            F // groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            F,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            b.stride(0),
-            b.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            Cg=Cg,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv2d_tiles[grid](
+            x, w, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x.stride(), *w.stride(),
+            *b.stride(), *y.stride(),
+            groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
+            dil=dil, STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -1904,99 +1205,28 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             launch_conv2d_w_packed(w, w_lanes[..., :Cg])
         b = lib.reshaped(b, groups, F // groups)
         w_lanes = lib.reshaped(w_lanes, groups, F // groups, R * S * c_lanes)
-        conv2d_lanes[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            w_lanes,
-            b,
-            y,
-            N * P * Q,
-            F // groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            F,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            x_lanes.stride(4),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            w_lanes.stride(2),
-            b.stride(0),
-            b.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            R=R,
-            S=S,
-            c_lanes=c_lanes,
-            INDEX=INDEX,
-            STEP_X_LANES=math.gcd(
-                16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)
-            ),
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv2d_lanes[grid](
+            x_lanes, w_lanes, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x_lanes.stride(),
+            *w_lanes.stride(), *b.stride(), *y.stride(),
+            groups=groups, R=R, S=S, c_lanes=c_lanes, INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)),
+            stride=stride, pad=pad, dil=dil,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         w = lib.reshaped(w, groups, F // groups, Cg, R * S)
         b = lib.reshaped(b, groups, F // groups)
-        conv2d_tiles[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            N * P * Q,
-            F // groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            F,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            b.stride(0),
-            b.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            Cg=Cg,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv2d_tiles[grid](
+            x, w, b, y, N * P * Q, F // groups, P * Q, Q, P, H, W, F, *x.stride(), *w.stride(),
+            *b.stride(), *y.stride(),
+            groups=groups, Cg=Cg, R=R, S=S, INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)), stride=stride, pad=pad,
+            dil=dil, STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_conv2d(
@@ -2190,24 +1420,10 @@ def conv2d(
 
 @triton.jit
 def conv2d_backward_dx_dy_packed_tile(
-    dy_ptr,
-    dy_packed_ptr,
-    rows,
-    dy_2,
-    PQ,
-    P_Q_groups,
-    groups,
-    dy_i0i1,
-    dy_i2,
-    dy_i3i4,
-    dy_packed_i0,
-    dy_packed_i3i4,
-    dy_packed_i1,
-    dy_packed_i2,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dy_packed_ptr, rows, dy_2, PQ, P_Q_groups, groups, dy_i0i1, dy_i2, dy_i3i4,
+    dy_packed_i0, dy_packed_i3i4, dy_packed_i1, dy_packed_i2,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -2238,21 +1454,10 @@ def conv2d_backward_dx_dy_packed_tile(
 
 @triton.jit
 def conv2d_backward_dx_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    w_1,
-    Cg_R_S,
-    w_i0,
-    w_i1,
-    w_i2i3i4,
-    w_packed_i2i3i4,
-    w_packed_i0,
-    w_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, w_1, Cg_R_S, w_i0, w_i1, w_i2i3i4, w_packed_i2i3i4,
+    w_packed_i0, w_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -2276,18 +1481,9 @@ def conv2d_backward_dx_w_packed_tile(
 
 @triton.jit
 def conv2d_backward_dw_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    N,
-    x_i0,
-    x_row,
-    x_packed_row,
-    x_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -2303,18 +1499,9 @@ def conv2d_backward_dw_x_packed_tile(
 
 @triton.jit
 def conv2d_backward_dw_dy_packed_tile(
-    dy_ptr,
-    dy_packed_ptr,
-    rows,
-    N,
-    dy_i0,
-    dy_row,
-    dy_packed_row,
-    dy_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dy_packed_ptr, rows, N, dy_i0, dy_row, dy_packed_row, dy_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -2330,44 +1517,14 @@ def conv2d_backward_dw_dy_packed_tile(
 
 @triton.jit
 def conv2d_backward_dx_taps(
-    dy_padded_ptr,
-    w_padded_ptr,
-    dx_ptr,
-    M,
-    Cg,
-    f0_padded,
-    HW,
-    W,
-    H,
-    P,
-    Q,
-    dy_padded_0,
-    dy_padded_1,
-    dy_padded_2,
-    dy_padded_3,
-    dy_padded_4,
-    w_padded_c20,
-    w_padded_tap,
-    w_padded_f1,
-    w_padded_f0,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    groups: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_padded_ptr, w_padded_ptr, dx_ptr, M, Cg, f0_padded, HW, W, H, P, Q, dy_padded_0,
+    dy_padded_1, dy_padded_2, dy_padded_3, dy_padded_4, w_padded_c20, w_padded_tap,
+    w_padded_f1, w_padded_f0, dx_0, dx_1, dx_2, dx_3,
+    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -2440,46 +1597,15 @@ def conv2d_backward_dx_taps(
 
 @triton.jit
 def conv2d_backward_dx_lanes(
-    dy_lanes_ptr,
-    w_lanes_ptr,
-    dx_ptr,
-    M,
-    Cg,
-    HW,
-    W,
-    H,
-    P,
-    Q,
-    dy_lanes_0,
-    dy_lanes_1,
-    dy_lanes_2,
-    dy_lanes_3,
-    dy_lanes_4,
-    w_lanes_c20,
-    w_lanes_r2s2,
-    w_lanes_f1,
-    w_lanes_f0,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    groups: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    f0_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_lanes_0, dy_lanes_1,
+    dy_lanes_2, dy_lanes_3, dy_lanes_4, w_lanes_c20, w_lanes_r2s2, w_lanes_f1, w_lanes_f0,
+    dx_0, dx_1, dx_2, dx_3,
+    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f0_lanes: tl.constexpr,
+    INDEX: tl.constexpr, STEP_DY_LANES: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    stride: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -2560,41 +1686,12 @@ def conv2d_backward_dx_lanes(
 
 @triton.jit
 def conv2d_backward_dx_channels(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    rows,
-    Cg_H_W,
-    W,
-    H,
-    P,
-    Q,
-    HW,
-    Cg,
-    dy_0,
-    dy_1,
-    dy_2_2,
-    dy_3,
-    w_0,
-    w_1_2,
-    w_2,
-    w_3,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    F: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, rows, Cg_H_W, W, H, P, Q, HW, Cg, dy_0, dy_1, dy_2_2, dy_3, w_0,
+    w_1_2, w_2, w_3, dx_0, dx_1, dx_2, dx_3,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    F: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(groups, STEPS * BLOCK)
@@ -2654,41 +1751,12 @@ def conv2d_backward_dx_channels(
 
 @triton.jit
 def conv2d_backward_dx_window(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    rows,
-    W,
-    Cg_H_groups,
-    Cg_H,
-    H,
-    P,
-    Q,
-    Cg,
-    dy_0,
-    dy_1,
-    dy_2_2,
-    dy_3,
-    w_0,
-    w_1_2,
-    w_2,
-    w_3,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    COMPUTE: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    F: tl.constexpr,
-    groups: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, rows, W, Cg_H_groups, Cg_H, H, P, Q, Cg, dy_0, dy_1, dy_2_2,
+    dy_3, w_0, w_1_2, w_2, w_3, dx_0, dx_1, dx_2, dx_3,
+    COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, F: tl.constexpr,
+    groups: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(W, STEPS * BLOCK)
@@ -2749,24 +1817,11 @@ def conv2d_backward_dx_window(
 
 @triton.jit
 def conv2d_backward_dx_rows(
-    dy_tiles,
-    w_tiles,
-    dx_tiles,
-    dx_ptr,
-    M,
-    Cg,
-    F,
-    dx_m,
-    dx_c20,
-    DY_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_c20,
+    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -2798,25 +1853,11 @@ def conv2d_backward_dx_rows(
 
 @triton.jit
 def conv2d_backward_dx_planes(
-    dy_tiles,
-    w_tiles,
-    dx_ptr,
-    N,
-    M,
-    Cg,
-    F,
-    dx_n,
-    dx_c20,
-    dx_m,
-    DY_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, w_tiles, dx_ptr, N, M, Cg, F, dx_n, dx_c20, dx_m,
+    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -2851,45 +1892,14 @@ def conv2d_backward_dx_planes(
 
 @triton.jit
 def conv2d_backward_dx_tiles(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    Cg,
-    HW,
-    W,
-    H,
-    P,
-    Q,
-    dy_0,
-    dy_1,
-    dy_2_2,
-    dy_3,
-    w_f1,
-    w_f0,
-    w_c20,
-    w_r2s2,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    groups: tl.constexpr,
-    F: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_DY: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_0, dy_1, dy_2_2, dy_3, w_f1, w_f0,
+    w_c20, w_r2s2, dx_0, dx_1, dx_2, dx_3,
+    groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    INDEX: tl.constexpr, STEP_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    stride: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -2971,37 +1981,13 @@ def conv2d_backward_dx_tiles(
 
 @triton.jit
 def conv2d_backward_dw_patches(
-    x_padded_patches,
-    dy_padded_tiles,
-    dw_ptr,
-    N2,
-    n_padded,
-    Cg,
-    R,
-    S,
-    F,
-    x_padded_1,
-    x_padded_2,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    groups: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    PATCH_C: tl.constexpr,
-    PATCH_R: tl.constexpr,
-    PATCH_S: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    FLAT: tl.constexpr,
-):
+    x_padded_patches, dy_padded_tiles, dw_ptr, N2, n_padded, Cg, R, S, F, x_padded_1,
+    x_padded_2, dw_0, dw_1, dw_2, dw_3,
+    groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, PATCH_C: tl.constexpr,
+    PATCH_R: tl.constexpr, PATCH_S: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_c = tl.cdiv(Cg, PATCH_C)
     patches_r = tl.cdiv(R, PATCH_R)
@@ -3060,45 +2046,14 @@ def conv2d_backward_dw_patches(
 
 @triton.jit
 def conv2d_backward_dw_taps(
-    x_padded_ptr,
-    dy_padded_ptr,
-    dw_ptr,
-    M,
-    N2,
-    n_padded,
-    RS,
-    Cg,
-    S,
-    R,
-    H,
-    W,
-    F,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    x_padded_3,
-    dy_padded_f1,
-    dy_padded_f0,
-    dy_padded_tap,
-    dy_padded_n,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    groups: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    INDEX: tl.constexpr,
-    dil: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, N2, n_padded, RS, Cg, S, R, H, W, F, x_padded_0,
+    x_padded_1, x_padded_2, x_padded_3, dy_padded_f1, dy_padded_f0, dy_padded_tap,
+    dy_padded_n, dw_0, dw_1, dw_2, dw_3,
+    groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
+    dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -3179,46 +2134,14 @@ def conv2d_backward_dw_taps(
 
 @triton.jit
 def conv2d_backward_dw_lanes(
-    x_lanes_ptr,
-    dy_lanes_ptr,
-    dw_ptr,
-    M,
-    N2,
-    RS,
-    Cg,
-    S,
-    R,
-    H,
-    W,
-    F,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    x_lanes_3,
-    dy_lanes_f1,
-    dy_lanes_f0,
-    dy_lanes_k,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    groups: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    n_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    dil: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_lanes_0, x_lanes_1,
+    x_lanes_2, x_lanes_3, dy_lanes_f1, dy_lanes_f0, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
+    groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n_lanes: tl.constexpr,
+    INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -3302,43 +2225,13 @@ def conv2d_backward_dw_lanes(
 
 @triton.jit
 def conv2d_backward_dw_runs(
-    x_ptr,
-    dy_ptr,
-    dw_ptr,
-    rows,
-    R,
-    S,
-    Cg,
-    F,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    dy_0,
-    dy_1,
-    dy_2_2,
-    dy_3,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    WIDE_DW: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    N: tl.constexpr,
-    P: tl.constexpr,
-    dil: tl.constexpr,
-    pad: tl.constexpr,
-    Q: tl.constexpr,
-    stride: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EACH: tl.constexpr,
-):
+    x_ptr, dy_ptr, dw_ptr, rows, R, S, Cg, F, H, W, x_0, x_1, x_2, x_3, dy_0, dy_1, dy_2_2,
+    dy_3, dw_0, dw_1, dw_2, dw_3,
+    WIDE_DW: tl.constexpr, COMPUTE: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
+    dil: tl.constexpr, pad: tl.constexpr, Q: tl.constexpr, stride: tl.constexpr,
+    groups: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
+    BLOCK: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(S, BLOCK), tl.cdiv(R, STEPS)
@@ -3405,40 +2298,12 @@ def conv2d_backward_dw_runs(
 
 @triton.jit
 def conv2d_backward_dw_window(
-    x_ptr,
-    dy_ptr,
-    dw_ptr,
-    rows,
-    R,
-    S,
-    Cg,
-    F,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    dy_0,
-    dy_1,
-    dy_2_2,
-    dy_3,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    COMPUTE: tl.constexpr,
-    N: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    groups: tl.constexpr,
-    dil: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, dy_ptr, dw_ptr, rows, R, S, Cg, F, H, W, x_0, x_1, x_2, x_3, dy_0, dy_1, dy_2_2,
+    dy_3, dw_0, dw_1, dw_2, dw_3,
+    COMPUTE: tl.constexpr, N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    groups: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(S, BLOCK), tl.cdiv(R, STEPS)
@@ -3491,47 +2356,14 @@ def conv2d_backward_dw_window(
 
 @triton.jit
 def conv2d_backward_dw_tiles(
-    x_ptr,
-    dy_ptr,
-    dw_ptr,
-    M,
-    N2,
-    RS,
-    Cg,
-    S,
-    R,
-    H,
-    W,
-    F,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    dy_n,
-    dy_f1,
-    dy_f0,
-    dy_pq,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    groups: tl.constexpr,
-    N: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    dil: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_DY: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, dy_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_0, x_1, x_2, x_3, dy_n, dy_f1,
+    dy_f0, dy_pq, dw_0, dw_1, dw_2, dw_3,
+    groups: tl.constexpr, N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
+    INDEX: tl.constexpr, STEP_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, STEP_DY: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
@@ -3614,20 +2446,9 @@ def conv2d_backward_dw_tiles(
 
 @triton.jit
 def conv2d_backward_db_rows(
-    dy_ptr,
-    db_ptr,
-    rows,
-    cols,
-    PQ,
-    dy_n,
-    dy_row,
-    dy_pq,
-    db_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, rows, cols, PQ, dy_n, dy_row, dy_pq, db_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3645,20 +2466,9 @@ def conv2d_backward_db_rows(
 
 @triton.jit
 def conv2d_backward_db_loop(
-    dy_ptr,
-    db_ptr,
-    rows,
-    N,
-    cols,
-    dy_n,
-    dy_row,
-    dy_pq,
-    db_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, rows, N, cols, dy_n, dy_row, dy_pq, db_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3682,21 +2492,10 @@ def conv2d_backward_db_loop(
 
 @triton.jit
 def conv2d_backward_db_part(
-    dy_ptr,
-    db_sum_part_ptr,
-    rows,
-    N,
-    cols,
-    CHUNK,
-    dy_n,
-    dy_row,
-    dy_pq,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, db_sum_part_ptr, rows, N, cols, dy_n, dy_row, dy_pq, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3723,8 +2522,9 @@ def conv2d_backward_db_part(
 
 @triton.jit
 def conv2d_backward_db_finish(
-    db_sum_part_ptr, db_ptr, rows, db_row, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    db_sum_part_ptr, db_ptr, rows, db_row,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -3738,7 +2538,7 @@ def conv2d_backward_db_finish(
 def choose_conv2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -3750,41 +2550,19 @@ def launch_conv2d_backward_dx_dy_packed(dy, dy_packed) -> None:
     rows = N * P * Q * groups
     cols = dy_2
     _, config = choose_conv2d_backward_dx_dy_packed(cols)
-    conv2d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_2, config["BLOCK"]),)
-    ](
-        dy,
-        dy_packed,
-        N * P * Q * groups,
-        dy_2,
-        P * Q,
-        P * Q * groups,
-        groups,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        dy_packed.stride(0),
-        dy_packed.stride(1),
-        dy_packed.stride(2),
-        dy_packed.stride(3),
-        WIDE=math.gcd(
-            16,
-            N * P * Q * groups,
-            dy.stride(0),
-            dy.stride(1),
-            dy_packed.stride(0),
-            dy_packed.stride(2),
-            dy_packed.stride(3),
-        ),
-        enable_fp_fusion=True,
-        **config,
-    )
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(dy_2, config["BLOCK"]),)
+    conv2d_backward_dx_dy_packed_tile[grid](
+        dy, dy_packed, N * P * Q * groups, dy_2, P * Q, P * Q * groups, groups, *dy.stride(),
+        *dy_packed.stride(),
+        WIDE=math.gcd(16, N * P * Q * groups, dy.stride(0), dy.stride(1), dy_packed.stride(0), dy_packed.stride(2), dy_packed.stride(3)),
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -3796,37 +2574,18 @@ def launch_conv2d_backward_dx_w_packed(w, w_packed) -> None:
     rows = Cg * R * S * groups
     cols = w_1
     _, config = choose_conv2d_backward_dx_w_packed(cols)
-    conv2d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_1, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        Cg * R * S * groups,
-        w_1,
-        Cg * R * S,
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        w_packed.stride(0),
-        w_packed.stride(1),
-        w_packed.stride(2),
-        WIDE=math.gcd(
-            16,
-            Cg * R * S * groups,
-            w.stride(0),
-            w.stride(1),
-            w_packed.stride(1),
-            w_packed.stride(2),
-        ),
-        enable_fp_fusion=True,
-        **config,
-    )
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(w_1, config["BLOCK"]),)
+    conv2d_backward_dx_w_packed_tile[grid](
+        w, w_packed, Cg * R * S * groups, w_1, Cg * R * S, *w.stride(), *w_packed.stride(),
+        WIDE=math.gcd(16, Cg * R * S * groups, w.stride(0), w.stride(1), w_packed.stride(1), w_packed.stride(2)),
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -3838,27 +2597,18 @@ def launch_conv2d_backward_dw_x_packed(x, x_packed) -> None:
     rows = C * H * W
     cols = N
     _, config = choose_conv2d_backward_dw_x_packed(cols)
-    conv2d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        C * H * W,
-        N,
-        x.stride(0),
-        x.stride(1),
-        x_packed.stride(0),
-        x_packed.stride(1),
-        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv2d_backward_dw_x_packed_tile[grid](
+        x, x_packed, C * H * W, N, *x.stride(), *x_packed.stride(),
+        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def choose_conv2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -3870,54 +2620,21 @@ def launch_conv2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     rows = F * P * Q
     cols = N
     _, config = choose_conv2d_backward_dw_dy_packed(cols)
-    conv2d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        dy,
-        dy_packed,
-        F * P * Q,
-        N,
-        dy.stride(0),
-        dy.stride(1),
-        dy_packed.stride(0),
-        dy_packed.stride(1),
-        WIDE=math.gcd(16, F * P * Q, dy.stride(0), dy_packed.stride(1)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv2d_backward_dw_dy_packed_tile[grid](
+        dy, dy_packed, F * P * Q, N, *dy.stride(), *dy_packed.stride(),
+        WIDE=math.gcd(16, F * P * Q, dy.stride(0), dy_packed.stride(1)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def choose_conv2d_backward_dx(
-    batches: int,
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    terms: int,
-    outer: int,
-    lanes: int,
-    span: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    images: int,
-    places: int,
-    channels_last: bool,
-    stored_last: bool,
-    one_tap: bool,
-    as_rows: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
+    depth: int, terms: int, outer: int, lanes: int, span: int, lines: int, cols: int,
+    reach: int, images: int, places: int, channels_last: bool, stored_last: bool,
+    one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
+    packed_bytes: int, lanes_bytes: int, padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -3933,16 +2650,11 @@ def choose_conv2d_backward_dx(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "rows_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
@@ -3955,18 +2667,13 @@ def choose_conv2d_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
         return "rows_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
@@ -3979,18 +2686,13 @@ def choose_conv2d_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
         return "rows_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -4004,16 +2706,11 @@ def choose_conv2d_backward_dx(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "planes_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
@@ -4025,18 +2722,13 @@ def choose_conv2d_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
         return "planes_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
@@ -4048,153 +2740,87 @@ def choose_conv2d_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
         return "planes_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
     if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        BLOCK = max(1, min(256, lib.pow2(lanes)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // itemsize // BLOCK),
-            num_warps=2,
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(lanes), BLOCK), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+        )  # fmt: skip
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(128, lib.pow2(cols)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+        )  # fmt: skip
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -4249,36 +2875,10 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv2d_backward_dx(
-        batches,
-        M,
-        Cg,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        terms,
-        outer,
-        lanes,
-        span,
-        lines,
-        cols,
-        reach,
-        images,
-        places,
-        channels_last,
-        stored_last,
-        one_tap,
-        as_rows,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        batches, M, Cg, channels, padded, taps, phases, depth, terms, outer, lanes, span, lines,
+        cols, reach, images, places, channels_last, stored_last, one_tap, as_rows, itemsize,
+        stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = (
         tl.int32 if max(H * N * W, (F // groups) * R * S, *dy.shape) < 2_000_000_000 else tl.int64
@@ -4307,194 +2907,65 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv2d_backward_dx_rows[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            w_tiles,
-            dx_tiles,
-            dx,
-            H * N * W,
-            Cg,
-            F,
-            dx.stride(0),
-            dx.stride(1),
-            DY_TURNED=dy_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),
+            ),
         )
+        conv2d_backward_dx_rows[grid](
+            dy_tiles, w_tiles, dx_tiles, dx, H * N * W, Cg, F, *dx.stride(),
+            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         dy = lib.reshaped(dy, N, F, H * W)
         w = lib.reshaped(w, F, Cg)
         dx = dx.view(N, Cg, H * W)
         dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv2d_backward_dx_planes[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            w_tiles,
-            dx,
-            N,
-            H * W,
-            Cg,
-            F,
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            DY_TURNED=dy_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                N * lib.cdiv(places, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),
+            ),
+        )
+        conv2d_backward_dx_planes[grid](
+            dy_tiles, w_tiles, dx, N, H * W, Cg, F, *dx.stride(),
+            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "channels":
-        conv2d_backward_dx_channels[
-            (
-                triton.cdiv(outer, config["ROWS"])
-                * triton.cdiv(groups, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            dy,
-            w,
-            dx,
-            Cg * H * N * W,
-            Cg * H * W,
-            W,
-            H,
-            P,
-            Q,
-            H * W,
-            Cg,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            R=R,
-            S=S,
-            F=F,
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["ROWS"]) * lib.cdiv(groups, config["STEPS"] * config["BLOCK"]),
         )
+        conv2d_backward_dx_channels[grid](
+            dy, w, dx, Cg * H * N * W, Cg * H * W, W, H, P, Q, H * W, Cg, *dy.stride(), *w.stride(),
+            *dx.stride(),
+            groups=groups, COMPUTE=COMPUTE, R=R, S=S, F=F, pad=pad, dil=dil, stride=stride,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "window":
-        conv2d_backward_dx_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(W, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            dy,
-            w,
-            dx,
-            Cg * H * N * groups,
-            W,
-            Cg * H * groups,
-            Cg * H,
-            H,
-            P,
-            Q,
-            Cg,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            COMPUTE=COMPUTE,
-            R=R,
-            S=S,
-            F=F,
-            groups=groups,
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(W, config["STEPS"] * config["BLOCK"]),)
+        conv2d_backward_dx_window[grid](
+            dy, w, dx, Cg * H * N * groups, W, Cg * H * groups, Cg * H, H, P, Q, Cg, *dy.stride(),
+            *w.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, R=R, S=S, F=F, groups=groups, pad=pad, dil=dil, stride=stride,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, Cg, R * S, groups, f0_padded)
-        conv2d_backward_dx_taps[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
-        ](
-            dy_padded,
-            w_padded,
-            dx,
-            H * N * W,
-            Cg,
-            f0_padded,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy_padded.stride(0),
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            dy_padded.stride(3),
-            dy_padded.stride(4),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            w_padded.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            groups=groups,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
+        conv2d_backward_dx_taps[grid](
+            dy_padded, w_padded, dx, H * N * W, Cg, f0_padded, H * W, W, H, P, Q,
+            *dy_padded.stride(), *w_padded.stride(), *dx.stride(),
+            groups=groups, R=R, S=S, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if dy.stride(1) != 1:  # its channels lie apart
             dy_packed = torch.empty((N, P, Q, F), dtype=dy.dtype, device=dy.device)
@@ -4510,46 +2981,14 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             )
             w = w_packed.permute(3, 0, 1, 2)
         w = lib.reshaped(w, groups, F // groups, Cg, R * S)
-        conv2d_backward_dx_tiles[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
-        ](
-            dy,
-            w,
-            dx,
-            H * N * W,
-            Cg,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            groups=groups,
-            F=F,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)),
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
+        conv2d_backward_dx_tiles[grid](
+            dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
+            groups=groups, F=F, R=R, S=S, INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
+            stride=stride, STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         dy_lanes = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -4568,308 +3007,143 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
                 w.unflatten(0, (groups, F // groups)), w_lanes[..., : F // groups]
             )
         w_lanes = lib.reshaped(w_lanes, Cg, R * S, groups, f0_lanes)
-        conv2d_backward_dx_lanes[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
-        ](
-            dy_lanes,
-            w_lanes,
-            dx,
-            H * N * W,
-            Cg,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy_lanes.stride(0),
-            dy_lanes.stride(1),
-            dy_lanes.stride(2),
-            dy_lanes.stride(3),
-            dy_lanes.stride(4),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            w_lanes.stride(2),
-            w_lanes.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            groups=groups,
-            R=R,
-            S=S,
-            f0_lanes=f0_lanes,
-            INDEX=INDEX,
-            STEP_DY_LANES=math.gcd(
-                16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2), dy_lanes.stride(3)
-            ),
-            pad=pad,
-            dil=dil,
-            stride=stride,
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
+        conv2d_backward_dx_lanes[grid](
+            dy_lanes, w_lanes, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy_lanes.stride(),
+            *w_lanes.stride(), *dx.stride(),
+            groups=groups, R=R, S=S, f0_lanes=f0_lanes, INDEX=INDEX,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2), dy_lanes.stride(3)),
+            pad=pad, dil=dil, stride=stride,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         w = lib.reshaped(w, groups, F // groups, Cg, R * S)
-        conv2d_backward_dx_tiles[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
-        ](
-            dy,
-            w,
-            dx,
-            H * N * W,
-            Cg,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            groups=groups,
-            F=F,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)),
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
+        conv2d_backward_dx_tiles[grid](
+            dy, w, dx, H * N * W, Cg, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
+            groups=groups, F=F, R=R, S=S, INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), pad=pad, dil=dil,
+            stride=stride, STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv2d_backward_dw(
-    batches: int,
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    hop: int,
-    over: int,
-    terms: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    steps: int,
-    hop_r: int,
-    apart: int,
-    dilation: int,
-    line: int,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
+    depth: int, hop: int, over: int, terms: int, lines: int, cols: int, reach: int,
+    steps: int, hop_r: int, apart: int, dilation: int, line: int, patched: bool,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    lanes_bytes: int, padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
         and line % 2 == 0
         and 1 <= apart <= 8
-        and triton.next_power_of_2(apart) == apart
+        and lib.pow2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(256, lib.pow2(cols)))
+        STEPS = max(1, min(lib.pow2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms))
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(
-                1, min(triton.next_power_of_2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms)
-            ),
-            EACH=EACH,
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+        )  # fmt: skip
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(256, lib.pow2(cols)))
+        STEPS = max(1, min(lib.pow2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(
-                1, min(triton.next_power_of_2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms)
-            ),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+        )  # fmt: skip
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
     # by tensor descriptor: neighbouring places read neighbours at every tap
     if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
+        BLOCK_M = (
+            256
+            if itemsize <= 2
+            and BLOCK_N == 128
+            and BLOCK_K * itemsize == 128
+            and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
+            else 128
+        )
+        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
+        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and BLOCK_K * itemsize == 128
-                and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
             num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "patches",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "patches",
-                config,
-            )
-        )
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "patches", config))
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -4913,35 +3187,10 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv2d_backward_dw(
-        batches,
-        M,
-        N_,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        hop,
-        over,
-        terms,
-        lines,
-        cols,
-        reach,
-        steps,
-        hop_r,
-        apart,
-        dilation,
-        line,
-        patched,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        batches, M, N_, channels, padded, taps, phases, depth, hop, over, terms, lines, cols,
+        reach, steps, hop_r, apart, dilation, line, patched, itemsize, stored_bytes,
+        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -4958,89 +3207,31 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             dy_padded[..., N:].zero_()
             launch_conv2d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant == "runs":
-        conv2d_backward_dw_runs[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(R, config["STEPS"])
-                * triton.cdiv(S, config["BLOCK"]),
-            )
-        ](
-            x,
-            dy,
-            dw,
-            Cg * (F // groups) * groups,
-            R,
-            S,
-            Cg,
-            F,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
+        grid = (
+            lib.cdiv(lines, config["ROWS"])
+            * lib.cdiv(R, config["STEPS"])
+            * lib.cdiv(S, config["BLOCK"]),
+        )
+        conv2d_backward_dw_runs[grid](
+            x, dy, dw, Cg * (F // groups) * groups, R, S, Cg, F, H, W, *x.stride(), *dy.stride(),
+            *dw.stride(),
             WIDE_DW=math.gcd(16, dw.shape[3], dw.stride(0), dw.stride(1), dw.stride(2)),
-            COMPUTE=COMPUTE,
-            N=N,
-            P=P,
-            dil=dil,
-            pad=pad,
-            Q=Q,
-            stride=stride,
-            groups=groups,
+            COMPUTE=COMPUTE, N=N, P=P, dil=dil, pad=pad, Q=Q, stride=stride, groups=groups,
             WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "window":
-        conv2d_backward_dw_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(R, config["STEPS"])
-                * triton.cdiv(S, config["BLOCK"]),
-            )
-        ](
-            x,
-            dy,
-            dw,
-            Cg * (F // groups) * groups,
-            R,
-            S,
-            Cg,
-            F,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            COMPUTE=COMPUTE,
-            N=N,
-            P=P,
-            Q=Q,
-            groups=groups,
-            dil=dil,
-            pad=pad,
-            stride=stride,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(lines, config["ROWS"])
+            * lib.cdiv(R, config["STEPS"])
+            * lib.cdiv(S, config["BLOCK"]),
         )
+        conv2d_backward_dw_window[grid](
+            x, dy, dw, Cg * (F // groups) * groups, R, S, Cg, F, H, W, *x.stride(), *dy.stride(),
+            *dw.stride(),
+            COMPUTE=COMPUTE, N=N, P=P, Q=Q, groups=groups, dil=dil, pad=pad, stride=stride,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "patches":
         PATCH_C, PATCH_R, PATCH_S = lib.patch(config["BLOCK_M"], Cg, R, S)
         PATCHES = triton.cdiv(Cg, PATCH_C) * triton.cdiv(R, PATCH_R) * triton.cdiv(S, PATCH_S)
@@ -5050,86 +3241,29 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         dy_padded_tiles = lib.descriptor(
             dy_padded.reshape(F, P * Q * n_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv2d_backward_dw_patches[
+        grid = (
             (
-                (
-                    min(3 * sms, groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
-                ),
-            )
-        ](
-            x_padded_patches,
-            dy_padded_tiles,
-            dw,
-            F // groups,
-            n_padded,
-            Cg,
-            R,
-            S,
-            F,
-            x_padded.stride(1),
-            x_padded.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            groups=groups,
-            P=P,
-            Q=Q,
-            PATCH_C=PATCH_C,
-            PATCH_R=PATCH_R,
-            PATCH_S=PATCH_S,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+                min(3 * sms, groups * PATCHES * lib.cdiv(N_, config["BLOCK_N"]))
+                if config["FLAT"]
+                else groups * PATCHES * lib.cdiv(N_, config["BLOCK_N"])
+            ),
         )
+        conv2d_backward_dw_patches[grid](
+            x_padded_patches, dy_padded_tiles, dw, F // groups, n_padded, Cg, R, S, F,
+            x_padded.stride(1), x_padded.stride(2), *dw.stride(),
+            groups=groups, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
+            stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, groups, F // groups, P * Q, n_padded)
-        conv2d_backward_dw_taps[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            dy_padded,
-            dw,
-            Cg * R * S,
-            F // groups,
-            n_padded,
-            R * S,
-            Cg,
-            S,
-            R,
-            H,
-            W,
-            F,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            x_padded.stride(3),
-            dy_padded.stride(0),
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            dy_padded.stride(3),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            groups=groups,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            dil=dil,
-            pad=pad,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv2d_backward_dw_taps[grid](
+            x_padded, dy_padded, dw, Cg * R * S, F // groups, n_padded, R * S, Cg, S, R, H, W, F,
+            *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
+            groups=groups, P=P, Q=Q, INDEX=INDEX, dil=dil, pad=pad, stride=stride, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(0) != 1:  # its channels lie apart
             x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
@@ -5140,48 +3274,15 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             launch_conv2d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(3, 0, 1, 2)
         dy = lib.reshaped(dy, N, groups, F // groups, P * Q)
-        conv2d_backward_dw_tiles[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            dy,
-            dw,
-            Cg * R * S,
-            F // groups,
-            R * S,
-            Cg,
-            S,
-            R,
-            H,
-            W,
-            F,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            groups=groups,
-            N=N,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            dil=dil,
-            pad=pad,
-            stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv2d_backward_dw_tiles[grid](
+            x, dy, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F, *x.stride(), *dy.stride(),
+            *dw.stride(),
+            groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
+            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -5196,145 +3297,75 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             dy_lanes[..., N:].zero_()
             launch_conv2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = lib.reshaped(dy_lanes, groups, F // groups, P * Q * n_lanes)
-        conv2d_backward_dw_lanes[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            dy_lanes,
-            dw,
-            Cg * R * S,
-            F // groups,
-            R * S,
-            Cg,
-            S,
-            R,
-            H,
-            W,
-            F,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            dy_lanes.stride(0),
-            dy_lanes.stride(1),
-            dy_lanes.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            groups=groups,
-            P=P,
-            Q=Q,
-            n_lanes=n_lanes,
-            INDEX=INDEX,
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv2d_backward_dw_lanes[grid](
+            x_lanes, dy_lanes, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F,
+            *x_lanes.stride(), *dy_lanes.stride(), *dw.stride(),
+            groups=groups, P=P, Q=Q, n_lanes=n_lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            dil=dil,
-            pad=pad,
-            stride=stride,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            dil=dil, pad=pad, stride=stride,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, groups, F // groups, P * Q)
-        conv2d_backward_dw_tiles[
-            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            dy,
-            dw,
-            Cg * R * S,
-            F // groups,
-            R * S,
-            Cg,
-            S,
-            R,
-            H,
-            W,
-            F,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            groups=groups,
-            N=N,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            dil=dil,
-            pad=pad,
-            stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv2d_backward_dw_tiles[grid](
+            x, dy, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F, *x.stride(), *dy.stride(),
+            *dw.stride(),
+            groups=groups, N=N, P=P, Q=Q, INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)), dil=dil, pad=pad,
+            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv2d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -5353,74 +3384,40 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
     across = 0 < dy.stride(1) < dy.stride(2)
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
-    variant, config = choose_conv2d_backward_db(rows, cols, col_run, col_runs, across, aligned, sms)
+    variant, config = choose_conv2d_backward_db(
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        conv2d_backward_db_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dy,
-            db_sum_part,
-            (F // groups) * groups,
-            N,
-            P * Q,
-            dy_n=dy.stride(0),
-            dy_row=dy.stride(1),
-            dy_pq=dy.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        db_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv2d_backward_db_part[grid](
+            dy, db_sum_part, (F // groups) * groups, N, P * Q, *dy.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        conv2d_backward_db_finish[grid](
+            db_sum_part, db, (F // groups) * groups, db.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        conv2d_backward_db_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            db_sum_part,
-            db,
-            (F // groups) * groups,
-            db.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        conv2d_backward_db_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            db,
-            (F // groups) * groups,
-            N * P * Q,
-            P * Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv2d_backward_db_rows[grid](
+            dy, db, (F // groups) * groups, N * P * Q, P * Q, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv2d_backward_db_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            db,
-            (F // groups) * groups,
-            N,
-            P * Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv2d_backward_db_loop[grid](
+            dy, db, (F // groups) * groups, N, P * Q, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_conv2d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:

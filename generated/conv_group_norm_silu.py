@@ -21,20 +21,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv_group_norm_silu_conv2d_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    C,
-    HW,
-    x_i0,
-    x_i1,
-    x_i2i3,
-    x_packed_row,
-    x_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_i1, x_i2i3, x_packed_row, x_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -53,20 +42,9 @@ def conv_group_norm_silu_conv2d_x_packed_tile(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    C,
-    RS,
-    w_i0,
-    w_i1,
-    w_i2i3,
-    w_packed_row,
-    w_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, C, RS, w_i0, w_i1, w_i2i3, w_packed_row, w_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -85,34 +63,13 @@ def conv_group_norm_silu_conv2d_w_packed_tile(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_patches(
-    x_padded_patches,
-    w_padded_tiles,
-    b_ptr,
-    conv2d_ptr,
-    N2,
-    c2_padded,
-    N,
-    P,
-    Q,
-    Cg,
-    b_0,
-    conv2d_0,
-    conv2d_1,
-    conv2d_2,
-    conv2d_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    PATCH_N: tl.constexpr,
-    PATCH_P: tl.constexpr,
-    PATCH_Q: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    FLAT: tl.constexpr,
-):
+    x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, N2, c2_padded, N, P, Q, Cg, b_0,
+    conv2d_0, conv2d_1, conv2d_2, conv2d_3,
+    R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr, PATCH_P: tl.constexpr,
+    PATCH_Q: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_p = tl.cdiv(P, PATCH_P)
@@ -160,42 +117,13 @@ def conv_group_norm_silu_conv2d_patches(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_taps(
-    x_padded_ptr,
-    w_padded_ptr,
-    b_ptr,
-    conv2d_ptr,
-    M,
-    N2,
-    c2_padded,
-    PQ,
-    Q,
-    P,
-    H,
-    W,
-    Cg,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    x_padded_3,
-    w_padded_n,
-    w_padded_tap,
-    w_padded_c2,
-    b_n,
-    conv2d_0,
-    conv2d_1,
-    conv2d_2,
-    conv2d_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, M, N2, c2_padded, PQ, Q, P, H, W, Cg,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, w_padded_n, w_padded_tap, w_padded_c2,
+    b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3,
+    R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tile = tl.program_id(0)
@@ -278,43 +206,14 @@ def conv_group_norm_silu_conv2d_taps(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_lanes(
-    x_lanes_ptr,
-    w_lanes_ptr,
-    b_ptr,
-    conv2d_ptr,
-    M,
-    N2,
-    PQ,
-    Q,
-    P,
-    H,
-    W,
-    Cg,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    x_lanes_3,
-    w_lanes_n,
-    w_lanes_k,
-    b_n,
-    conv2d_0,
-    conv2d_1,
-    conv2d_2,
-    conv2d_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    c2_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    pad: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_lanes_ptr, w_lanes_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, Cg, x_lanes_0,
+    x_lanes_1, x_lanes_2, x_lanes_3, w_lanes_n, w_lanes_k, b_n, conv2d_0, conv2d_1,
+    conv2d_2, conv2d_3,
+    R: tl.constexpr, S: tl.constexpr, c2_lanes: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tile = tl.program_id(0)
@@ -397,26 +296,11 @@ def conv_group_norm_silu_conv2d_lanes(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_rows(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    conv2d_tiles,
-    conv2d_ptr,
-    M,
-    N2,
-    C,
-    b_n,
-    conv2d_m,
-    conv2d_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, conv2d_tiles, conv2d_ptr, M, N2, C, b_n, conv2d_m, conv2d_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -450,27 +334,11 @@ def conv_group_norm_silu_conv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_planes(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    conv2d_ptr,
-    N,
-    M,
-    N2,
-    C,
-    b_n,
-    conv2d_n,
-    conv2d_n2,
-    conv2d_m,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, conv2d_ptr, N, M, N2, C, b_n, conv2d_n, conv2d_n2, conv2d_m,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -507,44 +375,13 @@ def conv_group_norm_silu_conv2d_planes(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_tiles(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    conv2d_ptr,
-    M,
-    N2,
-    PQ,
-    Q,
-    P,
-    H,
-    W,
-    Cg,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_n,
-    w_c2,
-    w_rs,
-    b_n,
-    conv2d_0,
-    conv2d_1,
-    conv2d_2,
-    conv2d_3,
-    C: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    pad: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, conv2d_ptr, M, N2, PQ, Q, P, H, W, Cg, x_0, x_1, x_2, x_3, w_n,
+    w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3,
+    C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tile = tl.program_id(0)
@@ -626,28 +463,11 @@ def conv_group_norm_silu_conv2d_tiles(
 
 @triton.jit
 def conv_group_norm_silu_y_rows(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    cols,
-    PQ,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, PQ, conv2d_row, conv2d_col, gain_f1,
+    gain_f0, bias_f1, bias_f0, y_row, y_col,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -674,28 +494,11 @@ def conv_group_norm_silu_y_rows(
 
 @triton.jit
 def conv_group_norm_silu_y_lines(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    Cg,
-    cols,
-    count,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, Cg, cols, count, conv2d_row, conv2d_col, gain_f1,
+    gain_f0, bias_f1, bias_f0, y_row, y_col,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -728,28 +531,11 @@ def conv_group_norm_silu_y_lines(
 
 @triton.jit
 def conv_group_norm_silu_y_lines_loop(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    Cg,
-    cols,
-    count,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, Cg, cols, count, conv2d_row, conv2d_col, gain_f1,
+    gain_f0, bias_f1, bias_f0, y_row, y_col,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -795,31 +581,11 @@ def conv_group_norm_silu_y_lines_loop(
 
 @triton.jit
 def conv_group_norm_silu_y_loop(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    Cg,
-    cols,
-    P,
-    Q,
-    count,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, Cg, cols, P, Q, count, conv2d_row,
+    conv2d_col, gain_f1, gain_f0, bias_f1, bias_f0, y_row, y_col,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -869,24 +635,11 @@ def conv_group_norm_silu_y_loop(
 
 @triton.jit
 def conv_group_norm_silu_y_part(
-    conv2d_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    P,
-    Q,
-    conv2d_row,
-    conv2d_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, P, Q,
+    conv2d_row, conv2d_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -915,37 +668,12 @@ def conv_group_norm_silu_y_part(
 
 @triton.jit
 def conv_group_norm_silu_y_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    count,
-    P,
-    Q,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
+    y_ptr, rows, Cg, cols, count, P, Q, conv2d_row, conv2d_col, gain_f1, gain_f0, bias_f1,
+    bias_f0, y_row, y_col, CHUNK,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -986,26 +714,11 @@ def conv_group_norm_silu_y_finish(
 
 @triton.jit
 def conv_group_norm_silu_y_channels_part(
-    conv2d_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    cols,
-    CHUNK,
-    Cg,
-    conv2d_n,
-    conv2d_f1,
-    conv2d_f0,
-    conv2d_pq,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg,
+    conv2d_n, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     conv2d_n = conv2d_n // WIDE * WIDE
@@ -1039,39 +752,13 @@ def conv_group_norm_silu_y_channels_part(
 
 @triton.jit
 def conv_group_norm_silu_y_channels_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    cols,
-    CHUNK,
-    Cg,
-    conv2d_n,
-    conv2d_f1,
-    conv2d_f0,
-    conv2d_pq,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_n,
-    y_f1,
-    y_f0,
-    y_pq,
-    PLACE: tl.constexpr,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
+    y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
+    bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq, CHUNK,
+    PLACE: tl.constexpr, groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     LANES: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     conv2d_n = conv2d_n // WIDE * WIDE
@@ -1117,32 +804,11 @@ def conv_group_norm_silu_y_channels_finish(
 
 @triton.jit
 def conv_group_norm_silu_y_channels_rows(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    cols,
-    Cg,
-    conv2d_n,
-    conv2d_f1,
-    conv2d_f0,
-    conv2d_pq,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_n,
-    y_f1,
-    y_f0,
-    y_pq,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0,
+    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     conv2d_n = conv2d_n // WIDE * WIDE
@@ -1176,33 +842,11 @@ def conv_group_norm_silu_y_channels_rows(
 
 @triton.jit
 def conv_group_norm_silu_y_channels_loop(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    cols,
-    Cg,
-    conv2d_n,
-    conv2d_f1,
-    conv2d_f0,
-    conv2d_pq,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_n,
-    y_f1,
-    y_f0,
-    y_pq,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0,
+    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     conv2d_n = conv2d_n // WIDE * WIDE
@@ -1254,7 +898,7 @@ def conv_group_norm_silu_y_channels_loop(
 def choose_conv_group_norm_silu_conv2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -1266,29 +910,18 @@ def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
     rows = H * N * W
     cols = C
     _, config = choose_conv_group_norm_silu_conv2d_x_packed(cols)
-    conv_group_norm_silu_conv2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        H * N * W,
-        C,
-        H * W,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_packed.stride(0),
-        x_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_group_norm_silu_conv2d_x_packed_tile[grid](
+        x, x_packed, H * N * W, C, H * W, *x.stride(), *x_packed.stride(),
         WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_conv2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -1300,47 +933,20 @@ def launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed) -> None:
     rows = F * R * S
     cols = C
     _, config = choose_conv_group_norm_silu_conv2d_w_packed(cols)
-    conv_group_norm_silu_conv2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        F * R * S,
-        C,
-        R * S,
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        w_packed.stride(0),
-        w_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_group_norm_silu_conv2d_w_packed_tile[grid](
+        w, w_packed, F * R * S, C, R * S, *w.stride(), *w_packed.stride(),
         WIDE=math.gcd(16, F * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_conv2d(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    images: int,
-    places: int,
-    one_tap: bool,
-    as_rows: bool,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
+    stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
+    padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -1356,16 +962,11 @@ def choose_conv_group_norm_silu_conv2d(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "rows_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
@@ -1378,18 +979,13 @@ def choose_conv_group_norm_silu_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
         return "rows_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
@@ -1402,18 +998,13 @@ def choose_conv_group_norm_silu_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
         return "rows_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -1427,16 +1018,11 @@ def choose_conv_group_norm_silu_conv2d(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "planes_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
@@ -1448,18 +1034,13 @@ def choose_conv_group_norm_silu_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
         return "planes_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
@@ -1471,169 +1052,95 @@ def choose_conv_group_norm_silu_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
         return "planes_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
     # by tensor descriptor: neighbouring places read neighbours at every tap
     if patched and 2 <= itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
+        BLOCK_M = (
+            256
+            if itemsize <= 2
+            and BLOCK_N == 128
+            and BLOCK_K * itemsize == 128
+            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
+            else 128
+        )
+        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
+        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and BLOCK_K * itemsize == 128
-                and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
             num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "patches",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "patches",
-                config,
-            )
-        )
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "patches", config))
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -1670,27 +1177,10 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
-        M,
-        N_,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        images,
-        places,
-        one_tap,
-        as_rows,
-        patched,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
+        M, N_, channels, padded, taps, phases, depth, images, places, one_tap, as_rows, patched,
+        itemsize, stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip,
         sms,
-    )
+    )  # fmt: skip
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
@@ -1718,37 +1208,20 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         conv2d_tiles = lib.tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv_group_norm_silu_conv2d_rows[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d_tiles,
-            conv2d,
-            N * P * Q,
-            Cg * groups,
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
+            ),
         )
+        conv_group_norm_silu_conv2d_rows[grid](
+            x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, Cg * groups, C, b.stride(0),
+            *conv2d.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, Cg * groups, C)
         x = lib.reshaped(x, N, C, P * Q)
@@ -1756,38 +1229,19 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         conv2d = conv2d.view(N, Cg * groups, P * Q)
         x_tiles, x_turned = lib.tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv_group_norm_silu_conv2d_planes[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d,
-            N,
-            P * Q,
-            Cg * groups,
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                N * lib.cdiv(places, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
+            ),
         )
+        conv_group_norm_silu_conv2d_planes[grid](
+            x_tiles, w_tiles, b, conv2d, N, P * Q, Cg * groups, C, b.stride(0), *conv2d.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "patches":
         PATCH_N, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
@@ -1795,81 +1249,29 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, R * S * c2_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv_group_norm_silu_conv2d_patches[
+        grid = (
             (
-                (
-                    min(3 * sms, PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else PATCHES * triton.cdiv(N_, config["BLOCK_N"])
-                ),
-            )
-        ](
-            x_padded_patches,
-            w_padded_tiles,
-            b,
-            conv2d,
-            Cg * groups,
-            c2_padded,
-            N,
-            P,
-            Q,
-            Cg,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            R=R,
-            S=S,
-            PATCH_N=PATCH_N,
-            PATCH_P=PATCH_P,
-            PATCH_Q=PATCH_Q,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+                min(3 * sms, PATCHES * lib.cdiv(N_, config["BLOCK_N"]))
+                if config["FLAT"]
+                else PATCHES * lib.cdiv(N_, config["BLOCK_N"])
+            ),
         )
+        conv_group_norm_silu_conv2d_patches[grid](
+            x_padded_patches, w_padded_tiles, b, conv2d, Cg * groups, c2_padded, N, P, Q, Cg,
+            b.stride(0), *conv2d.stride(),
+            R=R, S=S, PATCH_N=PATCH_N, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
         w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
-        conv_group_norm_silu_conv2d_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            w_padded,
-            b,
-            conv2d,
-            N * P * Q,
-            Cg * groups,
-            c2_padded,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            x_padded.stride(3),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_conv2d_taps[grid](
+            x_padded, w_padded, b, conv2d, N * P * Q, Cg * groups, c2_padded, P * Q, Q, P, H, W, Cg,
+            *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
+            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
@@ -1881,45 +1283,14 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             w = w_packed.permute(0, 3, 1, 2)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        conv_group_norm_silu_conv2d_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            conv2d,
-            N * P * Q,
-            Cg * groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            C=C,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_conv2d_tiles[grid](
+            x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
+            *w.stride(), b.stride(0), *conv2d.stride(),
+            C=C, R=R, S=S, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 3, 1)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -1935,198 +1306,107 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes[..., :C])
         b = lib.reshaped(b, Cg * groups)
         w_lanes = lib.reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
-        conv_group_norm_silu_conv2d_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            w_lanes,
-            b,
-            conv2d,
-            N * P * Q,
-            Cg * groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            R=R,
-            S=S,
-            c2_lanes=c2_lanes,
-            INDEX=INDEX,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_conv2d_lanes[grid](
+            x_lanes, w_lanes, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
+            *x_lanes.stride(), *w_lanes.stride(), b.stride(0), *conv2d.stride(),
+            R=R, S=S, c2_lanes=c2_lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            pad=pad,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            pad=pad, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        conv_group_norm_silu_conv2d_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            conv2d,
-            N * P * Q,
-            Cg * groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            C=C,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_conv2d_tiles[grid](
+            x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
+            *w.stride(), b.stride(0), *conv2d.stride(),
+            C=C, R=R, S=S, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_y(
-    rows: int,
-    cols: int,
-    col_run: int,
-    col_runs: int,
-    channels_last: bool,
-    across: bool,
-    aligned: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
     if (
         not channels_last
         and sms <= rows
         and 16 <= col_run <= 16384
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
     ):
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
     # a row fits in registers, its runs as lines
     if (
         not channels_last
         and 512 <= cols
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
-        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = triton.next_power_of_2(col_runs)
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        LINES = lib.pow2(col_runs)
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
-        )
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if not channels_last and rows < 2 * sms and cols > 8192:
-        BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(1024, max(16, lib.pow2(col_run)))
         ROWS = min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
-                1,
-                min(
-                    256,
-                    triton.cdiv(16 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
-                ),
+                1, min(256, lib.cdiv(16 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK))
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=4,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256), num_warps=4,
+        )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     if not channels_last:
-        BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
         return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
     # a row fits in registers
     if 0 < cols <= 32768 and not across and cols <= 4096:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "channels_rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
         BLOCK = 256
         ROWS = 8
-        PARTS = triton.next_power_of_2(
-            max(
-                1,
-                min(
-                    256,
-                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.pow2(
+            max(1, min(256, lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)))
         )
         return "channels_split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=4,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=4,
+        )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
-    )
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> None:
@@ -2147,7 +1427,12 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     aligned = cols * y.element_size() % 8 == 0
     sms = lib.multiprocessors(conv2d.device)
     variant, config = choose_conv_group_norm_silu_y(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+    )  # fmt: skip
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+        else torch.float32
     )
     COMPUTE = (
         tl.float64
@@ -2157,373 +1442,124 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        conv_group_norm_silu_y_lines_loop[(rows,)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            Cg,
-            P * Q,
-            Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (rows,)
+        conv_group_norm_silu_y_lines_loop[grid](
+            conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "lines":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        conv_group_norm_silu_y_lines[(rows,)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            Cg,
-            P * Q,
-            Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (rows,)
+        conv_group_norm_silu_y_lines[grid](
+            conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "split":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        conv_group_norm_silu_y_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            conv2d,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            Cg,
-            P * Q,
-            P=P,
-            Q=Q,
-            conv2d_row=conv2d.stride(0),
-            conv2d_col=conv2d.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_y_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg,
-            P * Q,
-            count=Cg * P * Q,
-            P=P,
-            Q=Q,
-            conv2d_row=conv2d.stride(0),
-            conv2d_col=conv2d.stride(1),
-            gain_f1=gain.stride(0),
-            gain_f0=gain.stride(1),
-            bias_f1=bias.stride(0),
-            bias_f0=bias.stride(1),
-            y_row=y.stride(0),
-            y_col=y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv_group_norm_silu_y_part[grid](
+            conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
+            *conv2d.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        conv_group_norm_silu_y_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
+            Cg * P * Q, P, Q, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        conv_group_norm_silu_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg * P * Q,
-            P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_y_rows[grid](
+            conv2d, gain, bias, y, N * groups, Cg * P * Q, P * Q, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        conv_group_norm_silu_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg,
-            P * Q,
-            P,
-            Q,
-            Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_y_loop[grid](
+            conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
+            *gain.stride(), *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "channels_rows":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        conv_group_norm_silu_y_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg * P * Q,
-            Cg,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                conv2d.stride(0),
-                conv2d.stride(1),
-                conv2d.stride(2),
-                y.stride(0),
-                y.stride(1),
-                y.stride(2),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_y_channels_rows[grid](
+            conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "channels_split":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        conv_group_norm_silu_y_channels_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            conv2d,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            Cg * P * Q,
-            Cg=Cg,
-            conv2d_n=conv2d.stride(0),
-            conv2d_f1=conv2d.stride(1),
-            conv2d_f0=conv2d.stride(2),
-            conv2d_pq=conv2d.stride(3),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
-            groups=groups,
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv_group_norm_silu_y_channels_part[grid](
+            conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
+            *conv2d.stride(),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_y_channels_finish[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg * P * Q,
-            Cg=Cg,
-            conv2d_n=conv2d.stride(0),
-            conv2d_f1=conv2d.stride(1),
-            conv2d_f0=conv2d.stride(2),
-            conv2d_pq=conv2d.stride(3),
-            gain_f1=gain.stride(0),
-            gain_f0=gain.stride(1),
-            bias_f1=bias.stride(0),
-            bias_f0=bias.stride(1),
-            y_n=y.stride(0),
-            y_f1=y.stride(1),
-            y_f0=y.stride(2),
-            y_pq=y.stride(3),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
-            groups=groups,
-            COMPUTE=COMPUTE,
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        conv_group_norm_silu_y_channels_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg * P * Q,
+            Cg, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, groups=groups, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                conv2d.stride(0),
-                conv2d.stride(1),
-                conv2d.stride(2),
-                y.stride(0),
-                y.stride(1),
-                y.stride(2),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        conv_group_norm_silu_y_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg * P * Q,
-            Cg,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
-            groups=groups,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_y_channels_loop[grid](
+            conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                conv2d.stride(0),
-                conv2d.stride(1),
-                conv2d.stride(2),
-                y.stride(0),
-                y.stride(1),
-                y.stride(2),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
-    conv2d = torch.empty_like(
-        y,
-        dtype=(
-            torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-            else torch.float32
-        ),
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+        else torch.float32
     )
+    conv2d = torch.empty_like(y, dtype=compute)
     launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, groups)
     launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups)
 
@@ -2764,20 +1800,9 @@ def conv_group_norm_silu(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    C,
-    HW,
-    x_i0,
-    x_i1,
-    x_i2i3,
-    x_packed_row,
-    x_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_i1, x_i2i3, x_packed_row, x_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -2796,20 +1821,9 @@ def conv_group_norm_silu_forward_conv2d_x_packed_tile(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    C,
-    RS,
-    w_i0,
-    w_i1,
-    w_i2i3,
-    w_packed_row,
-    w_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, C, RS, w_i0, w_i1, w_i2i3, w_packed_row, w_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -2828,39 +1842,14 @@ def conv_group_norm_silu_forward_conv2d_w_packed_tile(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_patches(
-    x_padded_patches,
-    w_padded_tiles,
-    b_ptr,
-    conv2d_ptr,
-    conv2d_kept_ptr,
-    N2,
-    c2_padded,
-    N,
-    P,
-    Q,
-    Cg,
-    b_0,
-    conv2d_0,
-    conv2d_1,
-    conv2d_2,
-    conv2d_3,
-    conv2d_kept_0,
-    conv2d_kept_1,
-    conv2d_kept_2,
-    conv2d_kept_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    PATCH_N: tl.constexpr,
-    PATCH_P: tl.constexpr,
-    PATCH_Q: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    FLAT: tl.constexpr,
-):
+    x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N2, c2_padded, N,
+    P, Q, Cg, b_0, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
+    conv2d_kept_2, conv2d_kept_3,
+    R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr, PATCH_P: tl.constexpr,
+    PATCH_Q: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_p = tl.cdiv(P, PATCH_P)
@@ -2912,47 +1901,14 @@ def conv_group_norm_silu_forward_conv2d_patches(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_taps(
-    x_padded_ptr,
-    w_padded_ptr,
-    b_ptr,
-    conv2d_ptr,
-    conv2d_kept_ptr,
-    M,
-    N2,
-    c2_padded,
-    PQ,
-    Q,
-    P,
-    H,
-    W,
-    Cg,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    x_padded_3,
-    w_padded_n,
-    w_padded_tap,
-    w_padded_c2,
-    b_n,
-    conv2d_0,
-    conv2d_1,
-    conv2d_2,
-    conv2d_3,
-    conv2d_kept_0,
-    conv2d_kept_1,
-    conv2d_kept_2,
-    conv2d_kept_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_padded_ptr, w_padded_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, c2_padded, PQ, Q,
+    P, H, W, Cg, x_padded_0, x_padded_1, x_padded_2, x_padded_3, w_padded_n, w_padded_tap,
+    w_padded_c2, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
+    conv2d_kept_2, conv2d_kept_3,
+    R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tile = tl.program_id(0)
@@ -3042,48 +1998,15 @@ def conv_group_norm_silu_forward_conv2d_taps(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_lanes(
-    x_lanes_ptr,
-    w_lanes_ptr,
-    b_ptr,
-    conv2d_ptr,
-    conv2d_kept_ptr,
-    M,
-    N2,
-    PQ,
-    Q,
-    P,
-    H,
-    W,
-    Cg,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    x_lanes_3,
-    w_lanes_n,
-    w_lanes_k,
-    b_n,
-    conv2d_0,
-    conv2d_1,
-    conv2d_2,
-    conv2d_3,
-    conv2d_kept_0,
-    conv2d_kept_1,
-    conv2d_kept_2,
+    x_lanes_ptr, w_lanes_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, H, W, Cg,
+    x_lanes_0, x_lanes_1, x_lanes_2, x_lanes_3, w_lanes_n, w_lanes_k, b_n, conv2d_0,
+    conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1, conv2d_kept_2,
     conv2d_kept_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    c2_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    pad: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    R: tl.constexpr, S: tl.constexpr, c2_lanes: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tile = tl.program_id(0)
@@ -3173,30 +2096,12 @@ def conv_group_norm_silu_forward_conv2d_lanes(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_rows(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    conv2d_tiles,
-    conv2d_ptr,
-    conv2d_kept_tiles,
-    conv2d_kept_ptr,
-    M,
-    N2,
-    C,
-    b_n,
-    conv2d_m,
-    conv2d_n,
-    conv2d_kept_m,
-    conv2d_kept_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, conv2d_tiles, conv2d_ptr, conv2d_kept_tiles, conv2d_kept_ptr,
+    M, N2, C, b_n, conv2d_m, conv2d_n, conv2d_kept_m, conv2d_kept_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -3236,31 +2141,12 @@ def conv_group_norm_silu_forward_conv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_planes(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    conv2d_ptr,
-    conv2d_kept_ptr,
-    N,
-    M,
-    N2,
-    C,
-    b_n,
-    conv2d_n,
-    conv2d_n2,
-    conv2d_m,
-    conv2d_kept_n,
-    conv2d_kept_n2,
-    conv2d_kept_m,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N, M, N2, C, b_n, conv2d_n,
+    conv2d_n2, conv2d_m, conv2d_kept_n, conv2d_kept_n2, conv2d_kept_m,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -3302,49 +2188,14 @@ def conv_group_norm_silu_forward_conv2d_planes(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_tiles(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    conv2d_ptr,
-    conv2d_kept_ptr,
-    M,
-    N2,
-    PQ,
-    Q,
-    P,
-    H,
-    W,
-    Cg,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_n,
-    w_c2,
-    w_rs,
-    b_n,
-    conv2d_0,
-    conv2d_1,
-    conv2d_2,
-    conv2d_3,
-    conv2d_kept_0,
-    conv2d_kept_1,
-    conv2d_kept_2,
-    conv2d_kept_3,
-    C: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    pad: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, conv2d_ptr, conv2d_kept_ptr, M, N2, PQ, Q, P, H, W, Cg, x_0, x_1,
+    x_2, x_3, w_n, w_c2, w_rs, b_n, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0,
+    conv2d_kept_1, conv2d_kept_2, conv2d_kept_3,
+    C: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tile = tl.program_id(0)
@@ -3433,28 +2284,11 @@ def conv_group_norm_silu_forward_conv2d_tiles(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_rows(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    cols,
-    PQ,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, PQ, conv2d_row, conv2d_col, gain_f1,
+    gain_f0, bias_f1, bias_f0, y_row, y_col,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3481,28 +2315,11 @@ def conv_group_norm_silu_forward_y_rows(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_lines(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    Cg,
-    cols,
-    count,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, Cg, cols, count, conv2d_row, conv2d_col, gain_f1,
+    gain_f0, bias_f1, bias_f0, y_row, y_col,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3535,28 +2352,11 @@ def conv_group_norm_silu_forward_y_lines(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_lines_loop(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    Cg,
-    cols,
-    count,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, Cg, cols, count, conv2d_row, conv2d_col, gain_f1,
+    gain_f0, bias_f1, bias_f0, y_row, y_col,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3602,31 +2402,11 @@ def conv_group_norm_silu_forward_y_lines_loop(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_loop(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    Cg,
-    cols,
-    P,
-    Q,
-    count,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, Cg, cols, P, Q, count, conv2d_row,
+    conv2d_col, gain_f1, gain_f0, bias_f1, bias_f0, y_row, y_col,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3676,24 +2456,11 @@ def conv_group_norm_silu_forward_y_loop(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_part(
-    conv2d_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    P,
-    Q,
-    conv2d_row,
-    conv2d_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, P, Q,
+    conv2d_row, conv2d_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3722,37 +2489,12 @@ def conv_group_norm_silu_forward_y_part(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    count,
-    P,
-    Q,
-    conv2d_row,
-    conv2d_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
+    y_ptr, rows, Cg, cols, count, P, Q, conv2d_row, conv2d_col, gain_f1, gain_f0, bias_f1,
+    bias_f0, y_row, y_col, CHUNK,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -3793,26 +2535,11 @@ def conv_group_norm_silu_forward_y_finish(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_channels_part(
-    conv2d_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    cols,
-    CHUNK,
-    Cg,
-    conv2d_n,
-    conv2d_f1,
-    conv2d_f0,
-    conv2d_pq,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg,
+    conv2d_n, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     conv2d_n = conv2d_n // WIDE * WIDE
@@ -3846,39 +2573,13 @@ def conv_group_norm_silu_forward_y_channels_part(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_channels_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    cols,
-    CHUNK,
-    Cg,
-    conv2d_n,
-    conv2d_f1,
-    conv2d_f0,
-    conv2d_pq,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_n,
-    y_f1,
-    y_f0,
-    y_pq,
-    PLACE: tl.constexpr,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
+    y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
+    bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq, CHUNK,
+    PLACE: tl.constexpr, groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     LANES: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     conv2d_n = conv2d_n // WIDE * WIDE
@@ -3924,32 +2625,11 @@ def conv_group_norm_silu_forward_y_channels_finish(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_channels_rows(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    cols,
-    Cg,
-    conv2d_n,
-    conv2d_f1,
-    conv2d_f0,
-    conv2d_pq,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_n,
-    y_f1,
-    y_f0,
-    y_pq,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0,
+    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     conv2d_n = conv2d_n // WIDE * WIDE
@@ -3983,33 +2663,11 @@ def conv_group_norm_silu_forward_y_channels_rows(
 
 @triton.jit
 def conv_group_norm_silu_forward_y_channels_loop(
-    conv2d_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    cols,
-    Cg,
-    conv2d_n,
-    conv2d_f1,
-    conv2d_f0,
-    conv2d_pq,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_n,
-    y_f1,
-    y_f0,
-    y_pq,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0,
+    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     conv2d_n = conv2d_n // WIDE * WIDE
@@ -4061,7 +2719,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
 def choose_conv_group_norm_silu_forward_conv2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -4073,29 +2731,18 @@ def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
     rows = H * N * W
     cols = C
     _, config = choose_conv_group_norm_silu_forward_conv2d_x_packed(cols)
-    conv_group_norm_silu_forward_conv2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        H * N * W,
-        C,
-        H * W,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_packed.stride(0),
-        x_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_group_norm_silu_forward_conv2d_x_packed_tile[grid](
+        x, x_packed, H * N * W, C, H * W, *x.stride(), *x_packed.stride(),
         WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_forward_conv2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -4107,47 +2754,20 @@ def launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed) -> None:
     rows = F * R * S
     cols = C
     _, config = choose_conv_group_norm_silu_forward_conv2d_w_packed(cols)
-    conv_group_norm_silu_forward_conv2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        F * R * S,
-        C,
-        R * S,
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        w_packed.stride(0),
-        w_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_group_norm_silu_forward_conv2d_w_packed_tile[grid](
+        w, w_packed, F * R * S, C, R * S, *w.stride(), *w_packed.stride(),
         WIDE=math.gcd(16, F * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_forward_conv2d(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    images: int,
-    places: int,
-    one_tap: bool,
-    as_rows: bool,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
+    stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
+    padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -4163,16 +2783,11 @@ def choose_conv_group_norm_silu_forward_conv2d(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "rows_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
@@ -4185,18 +2800,13 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
         return "rows_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=2,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=2,
             PROGRAMS=1,
-        )
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
@@ -4209,18 +2819,13 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
         return "rows_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -4234,16 +2839,11 @@ def choose_conv_group_norm_silu_forward_conv2d(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "planes_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
@@ -4255,18 +2855,13 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
         return "planes_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
@@ -4278,169 +2873,95 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
         return "planes_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
     # by tensor descriptor: neighbouring places read neighbours at every tap
     if patched and 2 <= itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
+        BLOCK_M = (
+            256
+            if itemsize <= 2
+            and BLOCK_N == 128
+            and BLOCK_K * itemsize == 128
+            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
+            else 128
+        )
+        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
+        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and BLOCK_K * itemsize == 128
-                and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
             num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "patches",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "patches",
-                config,
-            )
-        )
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "patches", config))
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -4483,27 +3004,10 @@ def launch_conv_group_norm_silu_forward_conv2d(
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
-        M,
-        N_,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        images,
-        places,
-        one_tap,
-        as_rows,
-        patched,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
+        M, N_, channels, padded, taps, phases, depth, images, places, one_tap, as_rows, patched,
+        itemsize, stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip,
         sms,
-    )
+    )  # fmt: skip
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
@@ -4535,41 +3039,20 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv2d_kept_tiles = lib.tiles_to_store(
             conv2d_kept, config["BLOCK_M"], config["BLOCK_N"] // 2
         )
-        conv_group_norm_silu_forward_conv2d_rows[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d_tiles,
-            conv2d,
-            conv2d_kept_tiles,
-            conv2d_kept,
-            N * P * Q,
-            Cg * groups,
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
+            ),
         )
+        conv_group_norm_silu_forward_conv2d_rows[grid](
+            x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q,
+            Cg * groups, C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, Cg * groups, C)
         x = lib.reshaped(x, N, C, P * Q)
@@ -4578,42 +3061,20 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv2d_kept = conv2d_kept.view(N, Cg * groups, P * Q)
         x_tiles, x_turned = lib.tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv_group_norm_silu_forward_conv2d_planes[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d,
-            conv2d_kept,
-            N,
-            P * Q,
-            Cg * groups,
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                N * lib.cdiv(places, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
+            ),
         )
+        conv_group_norm_silu_forward_conv2d_planes[grid](
+            x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, Cg * groups, C, b.stride(0),
+            *conv2d.stride(), *conv2d_kept.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "patches":
         PATCH_N, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
@@ -4621,91 +3082,30 @@ def launch_conv_group_norm_silu_forward_conv2d(
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, R * S * c2_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv_group_norm_silu_forward_conv2d_patches[
+        grid = (
             (
-                (
-                    min(3 * sms, PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else PATCHES * triton.cdiv(N_, config["BLOCK_N"])
-                ),
-            )
-        ](
-            x_padded_patches,
-            w_padded_tiles,
-            b,
-            conv2d,
-            conv2d_kept,
-            Cg * groups,
-            c2_padded,
-            N,
-            P,
-            Q,
-            Cg,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            conv2d_kept.stride(3),
-            R=R,
-            S=S,
-            PATCH_N=PATCH_N,
-            PATCH_P=PATCH_P,
-            PATCH_Q=PATCH_Q,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+                min(3 * sms, PATCHES * lib.cdiv(N_, config["BLOCK_N"]))
+                if config["FLAT"]
+                else PATCHES * lib.cdiv(N_, config["BLOCK_N"])
+            ),
         )
+        conv_group_norm_silu_forward_conv2d_patches[grid](
+            x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, Cg * groups, c2_padded, N, P,
+            Q, Cg, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            R=R, S=S, PATCH_N=PATCH_N, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
         w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
-        conv_group_norm_silu_forward_conv2d_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            w_padded,
-            b,
-            conv2d,
-            conv2d_kept,
-            N * P * Q,
-            Cg * groups,
-            c2_padded,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            x_padded.stride(3),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            conv2d_kept.stride(3),
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_forward_conv2d_taps[grid](
+            x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, c2_padded, P * Q, Q,
+            P, H, W, Cg, *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
+            *conv2d_kept.stride(),
+            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
@@ -4717,50 +3117,14 @@ def launch_conv_group_norm_silu_forward_conv2d(
             w = w_packed.permute(0, 3, 1, 2)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        conv_group_norm_silu_forward_conv2d_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            conv2d,
-            conv2d_kept,
-            N * P * Q,
-            Cg * groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            conv2d_kept.stride(3),
-            C=C,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_forward_conv2d_tiles[grid](
+            x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
+            *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            C=C, R=R, S=S, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 3, 1)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -4776,208 +3140,108 @@ def launch_conv_group_norm_silu_forward_conv2d(
             launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_lanes[..., :C])
         b = lib.reshaped(b, Cg * groups)
         w_lanes = lib.reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
-        conv_group_norm_silu_forward_conv2d_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            w_lanes,
-            b,
-            conv2d,
-            conv2d_kept,
-            N * P * Q,
-            Cg * groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            conv2d_kept.stride(3),
-            R=R,
-            S=S,
-            c2_lanes=c2_lanes,
-            INDEX=INDEX,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_forward_conv2d_lanes[grid](
+            x_lanes, w_lanes, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
+            *x_lanes.stride(), *w_lanes.stride(), b.stride(0), *conv2d.stride(),
+            *conv2d_kept.stride(),
+            R=R, S=S, c2_lanes=c2_lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            pad=pad,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            pad=pad, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        conv_group_norm_silu_forward_conv2d_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            conv2d,
-            conv2d_kept,
-            N * P * Q,
-            Cg * groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            conv2d_kept.stride(3),
-            C=C,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_forward_conv2d_tiles[grid](
+            x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
+            *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
+            C=C, R=R, S=S, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_forward_y(
-    rows: int,
-    cols: int,
-    col_run: int,
-    col_runs: int,
-    channels_last: bool,
-    across: bool,
-    aligned: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
     if (
         not channels_last
         and sms <= rows
         and 16 <= col_run <= 16384
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
     ):
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
     # a row fits in registers, its runs as lines
     if (
         not channels_last
         and 512 <= cols
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
-        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = triton.next_power_of_2(col_runs)
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        LINES = lib.pow2(col_runs)
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
-        )
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if not channels_last and rows < 2 * sms and cols > 8192:
-        BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(1024, max(16, lib.pow2(col_run)))
         ROWS = min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
-                1,
-                min(
-                    256,
-                    triton.cdiv(16 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
-                ),
+                1, min(256, lib.cdiv(16 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK))
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=4,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256), num_warps=4,
+        )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     if not channels_last:
-        BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
         return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
     # a row fits in registers
     if 0 < cols <= 32768 and not across and cols <= 4096:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "channels_rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
         BLOCK = 256
         ROWS = 8
-        PARTS = triton.next_power_of_2(
-            max(
-                1,
-                min(
-                    256,
-                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.pow2(
+            max(1, min(256, lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)))
         )
         return "channels_split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=4,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=4,
+        )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
-    )
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_forward_y(
@@ -5000,7 +3264,12 @@ def launch_conv_group_norm_silu_forward_y(
     aligned = cols * y.element_size() % 8 == 0
     sms = lib.multiprocessors(conv2d.device)
     variant, config = choose_conv_group_norm_silu_forward_y(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+    )  # fmt: skip
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+        else torch.float32
     )
     COMPUTE = (
         tl.float64
@@ -5010,375 +3279,124 @@ def launch_conv_group_norm_silu_forward_y(
     if variant == "lines_loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        conv_group_norm_silu_forward_y_lines_loop[(rows,)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            Cg,
-            P * Q,
-            Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (rows,)
+        conv_group_norm_silu_forward_y_lines_loop[grid](
+            conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "lines":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        conv_group_norm_silu_forward_y_lines[(rows,)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            Cg,
-            P * Q,
-            Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (rows,)
+        conv_group_norm_silu_forward_y_lines[grid](
+            conv2d, gain, bias, y, Cg, P * Q, Cg * P * Q, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "split":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        conv_group_norm_silu_forward_y_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            conv2d,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            Cg,
-            P * Q,
-            P=P,
-            Q=Q,
-            conv2d_row=conv2d.stride(0),
-            conv2d_col=conv2d.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_forward_y_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg,
-            P * Q,
-            count=Cg * P * Q,
-            P=P,
-            Q=Q,
-            conv2d_row=conv2d.stride(0),
-            conv2d_col=conv2d.stride(1),
-            gain_f1=gain.stride(0),
-            gain_f0=gain.stride(1),
-            bias_f1=bias.stride(0),
-            bias_f0=bias.stride(1),
-            y_row=y.stride(0),
-            y_col=y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv_group_norm_silu_forward_y_part[grid](
+            conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
+            *conv2d.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        conv_group_norm_silu_forward_y_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
+            Cg * P * Q, P, Q, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "rows":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        conv_group_norm_silu_forward_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg * P * Q,
-            P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_forward_y_rows[grid](
+            conv2d, gain, bias, y, N * groups, Cg * P * Q, P * Q, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, Cg * P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "loop":
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        conv_group_norm_silu_forward_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg,
-            P * Q,
-            P,
-            Q,
-            Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_forward_y_loop[grid](
+            conv2d, gain, bias, y, N * groups, Cg, P * Q, P, Q, Cg * P * Q, *conv2d.stride(),
+            *gain.stride(), *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "channels_rows":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        conv_group_norm_silu_forward_y_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg * P * Q,
-            Cg,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                conv2d.stride(0),
-                conv2d.stride(1),
-                conv2d.stride(2),
-                y.stride(0),
-                y.stride(1),
-                y.stride(2),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_forward_y_channels_rows[grid](
+            conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "channels_split":
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        conv_group_norm_silu_forward_y_channels_part[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            conv2d,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            Cg * P * Q,
-            Cg=Cg,
-            conv2d_n=conv2d.stride(0),
-            conv2d_f1=conv2d.stride(1),
-            conv2d_f0=conv2d.stride(2),
-            conv2d_pq=conv2d.stride(3),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
-            groups=groups,
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv_group_norm_silu_forward_y_channels_part[grid](
+            conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
+            *conv2d.stride(),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_forward_y_channels_finish[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg * P * Q,
-            Cg=Cg,
-            conv2d_n=conv2d.stride(0),
-            conv2d_f1=conv2d.stride(1),
-            conv2d_f0=conv2d.stride(2),
-            conv2d_pq=conv2d.stride(3),
-            gain_f1=gain.stride(0),
-            gain_f0=gain.stride(1),
-            bias_f1=bias.stride(0),
-            bias_f0=bias.stride(1),
-            y_n=y.stride(0),
-            y_f1=y.stride(1),
-            y_f0=y.stride(2),
-            y_pq=y.stride(3),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
-            groups=groups,
-            COMPUTE=COMPUTE,
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        conv_group_norm_silu_forward_y_channels_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg * P * Q,
+            Cg, *conv2d.stride(), *gain.stride(), *bias.stride(), *y.stride(),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, groups=groups, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                conv2d.stride(0),
-                conv2d.stride(1),
-                conv2d.stride(2),
-                y.stride(0),
-                y.stride(1),
-                y.stride(2),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        conv_group_norm_silu_forward_y_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg * P * Q,
-            Cg,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
-            groups=groups,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_forward_y_channels_loop[grid](
+            conv2d, gain, bias, y, N * groups, Cg * P * Q, Cg, *conv2d.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                conv2d.stride(0),
-                conv2d.stride(1),
-                conv2d.stride(2),
-                y.stride(0),
-                y.stride(1),
-                y.stride(2),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad, groups) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
-    conv2d = torch.empty_like(
-        conv2d_kept,
-        dtype=(
-            torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-            else torch.float32
-        ),
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+        else torch.float32
     )
+    conv2d = torch.empty_like(conv2d_kept, dtype=compute)
     launch_conv_group_norm_silu_forward_conv2d(
         x, w, b, gain, bias, conv2d, conv2d_kept, pad, groups
     )
@@ -5623,18 +3641,9 @@ def conv_group_norm_silu_forward(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    N,
-    x_i0,
-    x_row,
-    x_packed_row,
-    x_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -5650,18 +3659,10 @@ def conv_group_norm_silu_backward_dw_x_packed_tile(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
-    dconv2d_ptr,
-    dconv2d_packed_ptr,
-    rows,
-    N,
-    dconv2d_i0,
-    dconv2d_row,
-    dconv2d_packed_row,
+    dconv2d_ptr, dconv2d_packed_ptr, rows, N, dconv2d_i0, dconv2d_row, dconv2d_packed_row,
     dconv2d_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -5679,34 +3680,12 @@ def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
 
 @triton.jit
 def conv_group_norm_silu_backward_mu_sum_rows(
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dmu_sum_ptr,
-    rows,
-    cols,
-    PQ,
-    conv2d_kept_row,
-    conv2d_kept_col,
-    mu_sum_row,
-    var_sum_row,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    dy_row,
-    dy_col,
-    dmu_sum_row,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dmu_sum_ptr, rows,
+    cols, PQ, conv2d_kept_row, conv2d_kept_col, mu_sum_row, var_sum_row, gain_c1, gain_c0,
+    bias_c1, bias_c0, dy_row, dy_col, dmu_sum_row,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -5743,37 +3722,12 @@ def conv_group_norm_silu_backward_mu_sum_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_mu_sum_loop(
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dmu_sum_ptr,
-    rows,
-    Cg,
-    cols,
-    P,
-    Q,
-    count,
-    conv2d_kept_row,
-    conv2d_kept_col,
-    mu_sum_row,
-    var_sum_row,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    dy_row,
-    dy_col,
-    dmu_sum_row,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dmu_sum_ptr, rows,
+    Cg, cols, P, Q, count, conv2d_kept_row, conv2d_kept_col, mu_sum_row, var_sum_row,
+    gain_c1, gain_c0, bias_c1, bias_c0, dy_row, dy_col, dmu_sum_row,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -5826,24 +3780,11 @@ def conv_group_norm_silu_backward_mu_sum_loop(
 
 @triton.jit
 def conv_group_norm_silu_backward_mu_sum_part1(
-    conv2d_kept_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    P,
-    Q,
-    conv2d_kept_row,
-    conv2d_kept_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    conv2d_kept_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols,
+    P, Q, conv2d_kept_row, conv2d_kept_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -5874,38 +3815,12 @@ def conv_group_norm_silu_backward_mu_sum_part1(
 
 @triton.jit
 def conv_group_norm_silu_backward_mu_sum_part2(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    conv2d_kept_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dmu_sum_part_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    count,
-    P,
-    Q,
-    conv2d_kept_row,
-    conv2d_kept_col,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    dy_row,
-    dy_col,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_kept_ptr, gain_ptr,
+    bias_ptr, dy_ptr, dmu_sum_part_ptr, rows, Cg, cols, count, P, Q, conv2d_kept_row,
+    conv2d_kept_col, gain_c1, gain_c0, bias_c1, bias_c0, dy_row, dy_col, CHUNK,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -5957,21 +3872,10 @@ def conv_group_norm_silu_backward_mu_sum_part2(
 
 @triton.jit
 def conv_group_norm_silu_backward_mu_sum_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dmu_sum_part_ptr,
-    dmu_sum_ptr,
-    rows,
-    count,
-    mu_sum_row,
-    var_sum_row,
-    dmu_sum_row,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, mu_sum_ptr, var_sum_ptr,
+    dmu_sum_part_ptr, dmu_sum_ptr, rows, count, mu_sum_row, var_sum_row, dmu_sum_row,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -5999,33 +3903,13 @@ def conv_group_norm_silu_backward_mu_sum_finish(
 
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
-    var_sum_ptr,
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dgroup_norm_rsqrt_sum_ptr,
-    rows,
-    cols,
-    Cg,
-    count,
-    Cg_groups,
-    var_sum_nc1,
-    conv2d_kept_row,
-    conv2d_kept_col,
-    mu_sum_nc1,
-    gain_c1c0,
-    bias_c1c0,
-    dy_row,
-    dy_col,
+    var_sum_ptr, conv2d_kept_ptr, mu_sum_ptr, gain_ptr, bias_ptr, dy_ptr,
+    dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_nc1,
+    conv2d_kept_row, conv2d_kept_col, mu_sum_nc1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -6061,33 +3945,13 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
-    var_sum_ptr,
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dgroup_norm_rsqrt_sum_ptr,
-    rows,
-    cols,
-    Cg,
-    count,
-    Cg_groups,
-    var_sum_nc1,
-    conv2d_kept_row,
-    conv2d_kept_col,
-    mu_sum_nc1,
-    gain_c1c0,
-    bias_c1c0,
-    dy_row,
-    dy_col,
+    var_sum_ptr, conv2d_kept_ptr, mu_sum_ptr, gain_ptr, bias_ptr, dy_ptr,
+    dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_nc1,
+    conv2d_kept_row, conv2d_kept_col, mu_sum_nc1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -6126,34 +3990,13 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
 
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
-    var_sum_ptr,
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dgroup_norm_rsqrt_sum_part_ptr,
-    rows,
-    cols,
+    var_sum_ptr, conv2d_kept_ptr, mu_sum_ptr, gain_ptr, bias_ptr, dy_ptr,
+    dgroup_norm_rsqrt_sum_part_ptr, rows, cols, Cg, count, Cg_groups, var_sum_nc1,
+    conv2d_kept_row, conv2d_kept_col, mu_sum_nc1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     CHUNK,
-    Cg,
-    count,
-    Cg_groups,
-    var_sum_nc1,
-    conv2d_kept_row,
-    conv2d_kept_col,
-    mu_sum_nc1,
-    gain_c1c0,
-    bias_c1c0,
-    dy_row,
-    dy_col,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dgroup_norm_rsqrt_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -6193,17 +4036,10 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
 
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish(
-    var_sum_ptr,
-    dgroup_norm_rsqrt_sum_part_ptr,
-    dgroup_norm_rsqrt_sum_ptr,
-    rows,
-    Cg,
-    count,
-    var_sum_nc1,
-    dgroup_norm_rsqrt_sum_row,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    var_sum_ptr, dgroup_norm_rsqrt_sum_part_ptr, dgroup_norm_rsqrt_sum_ptr, rows, Cg, count,
+    var_sum_nc1, dgroup_norm_rsqrt_sum_row,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -6225,25 +4061,12 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish(
 
 @triton.jit
 def conv_group_norm_silu_backward_dvar_sum_rows(
-    var_sum_ptr,
-    dgroup_norm_rsqrt_sum_ptr,
-    gain_ptr,
-    dvar_sum_ptr,
-    rows,
-    Cg,
-    count,
-    var_sum_row,
-    dgroup_norm_rsqrt_sum_row,
-    dgroup_norm_rsqrt_sum_c0,
-    gain_c1,
-    gain_c0,
+    var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, rows, Cg, count,
+    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_c0, gain_c1, gain_c0,
     dvar_sum_row,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Cg = Cg // WIDE * WIDE
@@ -6272,25 +4095,12 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dvar_sum_loop(
-    var_sum_ptr,
-    dgroup_norm_rsqrt_sum_ptr,
-    gain_ptr,
-    dvar_sum_ptr,
-    rows,
-    Cg,
-    count,
-    var_sum_row,
-    dgroup_norm_rsqrt_sum_row,
-    dgroup_norm_rsqrt_sum_c0,
-    gain_c1,
-    gain_c0,
+    var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, rows, Cg, count,
+    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_c0, gain_c1, gain_c0,
     dvar_sum_row,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Cg = Cg // WIDE * WIDE
@@ -6322,26 +4132,12 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
 
 @triton.jit
 def conv_group_norm_silu_backward_dvar_sum_part(
-    var_sum_ptr,
-    dgroup_norm_rsqrt_sum_ptr,
-    gain_ptr,
-    dvar_sum_part_ptr,
-    rows,
-    Cg,
+    var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_part_ptr, rows, Cg, count,
+    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_c0, gain_c1, gain_c0,
     CHUNK,
-    count,
-    var_sum_row,
-    dgroup_norm_rsqrt_sum_row,
-    dgroup_norm_rsqrt_sum_c0,
-    gain_c1,
-    gain_c0,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Cg = Cg // WIDE * WIDE
@@ -6378,16 +4174,9 @@ def conv_group_norm_silu_backward_dvar_sum_part(
 
 @triton.jit
 def conv_group_norm_silu_backward_dvar_sum_finish(
-    var_sum_ptr,
-    dvar_sum_part_ptr,
-    dvar_sum_ptr,
-    rows,
-    count,
-    var_sum_row,
-    dvar_sum_row,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    var_sum_ptr, dvar_sum_part_ptr, dvar_sum_ptr, rows, count, var_sum_row, dvar_sum_row,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -6403,51 +4192,14 @@ def conv_group_norm_silu_backward_dvar_sum_finish(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_rows(
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    dconv2d_ptr,
-    db_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    rows,
-    cols,
-    PQ,
-    Cg,
-    count,
-    conv2d_kept_n,
-    conv2d_kept_row,
-    conv2d_kept_pq,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    gain_row,
-    bias_row,
-    dy_n,
-    dy_row,
-    dy_pq,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dconv2d_n,
-    dconv2d_row,
-    dconv2d_pq,
-    db_row,
-    dgain_row,
-    dbias_row,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
+    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
+    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -6504,50 +4256,14 @@ def conv_group_norm_silu_backward_dconv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_lines(
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    dconv2d_ptr,
-    db_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    N,
-    cols,
-    Cg,
-    count,
-    conv2d_kept_n,
-    conv2d_kept_row,
-    conv2d_kept_pq,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    gain_row,
-    bias_row,
-    dy_n,
-    dy_row,
-    dy_pq,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dconv2d_n,
-    dconv2d_row,
-    dconv2d_pq,
-    db_row,
-    dgain_row,
-    dbias_row,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, N, cols, Cg, count,
+    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
+    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, LINES: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -6615,51 +4331,14 @@ def conv_group_norm_silu_backward_dconv2d_lines(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_loop(
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    db_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    dconv2d_ptr,
-    rows,
-    N,
-    cols,
-    Cg,
-    count,
-    conv2d_kept_n,
-    conv2d_kept_row,
-    conv2d_kept_pq,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    gain_row,
-    bias_row,
-    dy_n,
-    dy_row,
-    dy_pq,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    db_row,
-    dgain_row,
-    dbias_row,
-    dconv2d_n,
-    dconv2d_row,
-    dconv2d_pq,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, db_ptr, dgain_ptr, dbias_ptr, dconv2d_ptr, rows, N, cols, Cg, count,
+    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
+    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n, dconv2d_row, dconv2d_pq,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -6759,46 +4438,14 @@ def conv_group_norm_silu_backward_dconv2d_loop(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_part(
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    db_sum_part_ptr,
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    rows,
-    N,
-    cols,
-    CHUNK,
-    Cg,
-    count,
-    conv2d_kept_n,
-    conv2d_kept_row,
-    conv2d_kept_pq,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    gain_row,
-    bias_row,
-    dy_n,
-    dy_row,
-    dy_pq,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, rows, N, cols, Cg,
+    count, conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
+    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -6865,57 +4512,15 @@ def conv_group_norm_silu_backward_dconv2d_part(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_finish(
-    db_sum_part_ptr,
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    db_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    dconv2d_ptr,
-    rows,
-    N,
-    cols,
-    CHUNK,
-    Cg,
-    count,
-    db_row,
-    dgain_row,
-    dbias_row,
-    conv2d_kept_n,
-    conv2d_kept_row,
-    conv2d_kept_pq,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    gain_row,
-    bias_row,
-    dy_n,
-    dy_row,
-    dy_pq,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dconv2d_n,
-    dconv2d_row,
-    dconv2d_pq,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, db_ptr, dgain_ptr, dbias_ptr,
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, dconv2d_ptr, rows, N, cols, Cg, count, db_row, dgain_row, dbias_row,
+    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
+    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -6980,47 +4585,14 @@ def conv_group_norm_silu_backward_dconv2d_finish(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_part(
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    db_sum_part_ptr,
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    rows,
-    cols,
-    CHUNK,
-    PQ,
-    Cg,
-    count,
-    conv2d_kept_n,
-    conv2d_kept_row,
-    conv2d_kept_pq,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    gain_row,
-    bias_row,
-    dy_n,
-    dy_row,
-    dy_pq,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, rows, cols, PQ,
+    Cg, count, conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1,
+    var_sum_n, var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1,
+    dmu_sum_n, dmu_sum_c1, CHUNK,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -7086,58 +4658,15 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_finish(
-    db_sum_part_ptr,
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    db_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    dconv2d_ptr,
-    rows,
-    cols,
-    CHUNK,
-    PQ,
-    Cg,
-    count,
-    db_row,
-    dgain_row,
-    dbias_row,
-    conv2d_kept_n,
-    conv2d_kept_row,
-    conv2d_kept_pq,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    gain_row,
-    bias_row,
-    dy_n,
-    dy_row,
-    dy_pq,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dconv2d_n,
-    dconv2d_row,
-    dconv2d_pq,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, db_ptr, dgain_ptr, dbias_ptr,
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, dconv2d_ptr, rows, cols, PQ, Cg, count, db_row, dgain_row, dbias_row,
+    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
+    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, CHUNK,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -7201,51 +4730,14 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_rows(
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    dconv2d_ptr,
-    db_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    rows,
-    cols,
-    PQ,
-    Cg,
-    count,
-    conv2d_kept_n,
-    conv2d_kept_row,
-    conv2d_kept_pq,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    gain_row,
-    bias_row,
-    dy_n,
-    dy_row,
-    dy_pq,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dconv2d_n,
-    dconv2d_row,
-    dconv2d_pq,
-    db_row,
-    dgain_row,
-    dbias_row,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
+    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
+    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -7302,52 +4794,14 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_loop(
-    conv2d_kept_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    gain_ptr,
-    bias_ptr,
-    dy_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    db_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    dconv2d_ptr,
-    rows,
-    cols,
-    PQ,
-    Cg,
-    count,
-    conv2d_kept_n,
-    conv2d_kept_row,
-    conv2d_kept_pq,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    gain_row,
-    bias_row,
-    dy_n,
-    dy_row,
-    dy_pq,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    db_row,
-    dgain_row,
-    dbias_row,
-    dconv2d_n,
-    dconv2d_row,
-    dconv2d_pq,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, db_ptr, dgain_ptr, dbias_ptr, dconv2d_ptr, rows, cols, PQ, Cg, count,
+    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
+    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
+    dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n, dconv2d_row, dconv2d_pq,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -7444,40 +4898,12 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_taps(
-    dconv2d_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    C,
-    K,
-    HW,
-    Cg,
-    W,
-    H,
-    P,
-    Q,
-    dconv2d_0,
-    dconv2d_1,
-    dconv2d_2,
-    dconv2d_3,
-    w_k,
-    w_c3,
-    w_tap,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dconv2d_ptr, w_ptr, dx_ptr, M, C, K, HW, Cg, W, H, P, Q, dconv2d_0, dconv2d_1,
+    dconv2d_2, dconv2d_3, w_k, w_c3, w_tap, dx_0, dx_1, dx_2, dx_3,
+    R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -7556,24 +4982,11 @@ def conv_group_norm_silu_backward_dx_taps(
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_rows(
-    dconv2d_tiles,
-    w_tiles,
-    dx_tiles,
-    dx_ptr,
-    M,
-    C,
-    K,
-    dx_m,
-    dx_c3,
-    DCONV2D_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dconv2d_tiles, w_tiles, dx_tiles, dx_ptr, M, C, K, dx_m, dx_c3,
+    DCONV2D_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -7618,25 +5031,11 @@ def conv_group_norm_silu_backward_dx_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_planes(
-    dconv2d_tiles,
-    w_tiles,
-    dx_ptr,
-    N,
-    M,
-    C,
-    K,
-    dx_n,
-    dx_c3,
-    dx_m,
-    DCONV2D_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dconv2d_tiles, w_tiles, dx_ptr, N, M, C, K, dx_n, dx_c3, dx_m,
+    DCONV2D_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -7680,40 +5079,13 @@ def conv_group_norm_silu_backward_dx_planes(
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_tiles(
-    dconv2d_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    C,
-    HW,
-    W,
-    H,
-    P,
-    Q,
-    dconv2d_0,
-    dconv2d_1,
-    dconv2d_2,
-    dconv2d_3,
-    w_c1c0,
-    w_c3,
-    w_r2s2,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    Cg: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    groups: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    dconv2d_ptr, w_ptr, dx_ptr, M, C, HW, W, H, P, Q, dconv2d_0, dconv2d_1, dconv2d_2,
+    dconv2d_3, w_c1c0, w_c3, w_r2s2, dx_0, dx_1, dx_2, dx_3,
+    Cg: tl.constexpr, R: tl.constexpr, S: tl.constexpr, groups: tl.constexpr,
+    INDEX: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -7792,40 +5164,13 @@ def conv_group_norm_silu_backward_dx_tiles(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_taps(
-    x_padded_ptr,
-    dconv2d_padded_ptr,
-    dw_ptr,
-    M,
-    N2,
-    n_padded,
-    RS,
-    S,
-    R,
-    H,
-    W,
-    Cg,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    x_padded_3,
-    dconv2d_padded_n,
-    dconv2d_padded_tap,
-    dconv2d_padded_n2,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_padded_ptr, dconv2d_padded_ptr, dw_ptr, M, N2, n_padded, RS, S, R, H, W, Cg,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, dconv2d_padded_n, dconv2d_padded_tap,
+    dconv2d_padded_n2, dw_0, dw_1, dw_2, dw_3,
+    P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tile = tl.program_id(0)
@@ -7911,41 +5256,13 @@ def conv_group_norm_silu_backward_dw_taps(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_lanes(
-    x_lanes_ptr,
-    dconv2d_lanes_ptr,
-    dw_ptr,
-    M,
-    N2,
-    RS,
-    S,
-    R,
-    H,
-    W,
-    Cg,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    x_lanes_3,
-    dconv2d_lanes_n,
-    dconv2d_lanes_k,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    n_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    STEP_DCONV2D_LANES: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_lanes_ptr, dconv2d_lanes_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_lanes_0, x_lanes_1,
+    x_lanes_2, x_lanes_3, dconv2d_lanes_n, dconv2d_lanes_k, dw_0, dw_1, dw_2, dw_3,
+    P: tl.constexpr, Q: tl.constexpr, n_lanes: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
+    STEP_DCONV2D_LANES: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tile = tl.program_id(0)
@@ -8033,42 +5350,13 @@ def conv_group_norm_silu_backward_dw_lanes(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_tiles(
-    x_ptr,
-    dconv2d_ptr,
-    dw_ptr,
-    M,
-    N2,
-    RS,
-    S,
-    R,
-    H,
-    W,
-    Cg,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    dconv2d_n,
-    dconv2d_n2,
-    dconv2d_pq,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    N: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    STEP_DCONV2D: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_0, x_1, x_2, x_3, dconv2d_n,
+    dconv2d_n2, dconv2d_pq, dw_0, dw_1, dw_2, dw_3,
+    N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
+    STEP_DCONV2D: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     tile = tl.program_id(0)
@@ -8155,7 +5443,7 @@ def conv_group_norm_silu_backward_dw_tiles(
 def choose_conv_group_norm_silu_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -8167,27 +5455,18 @@ def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
     rows = C * H * W
     cols = N
     _, config = choose_conv_group_norm_silu_backward_dw_x_packed(cols)
-    conv_group_norm_silu_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        C * H * W,
-        N,
-        x.stride(0),
-        x.stride(1),
-        x_packed.stride(0),
-        x_packed.stride(1),
-        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv_group_norm_silu_backward_dw_x_packed_tile[grid](
+        x, x_packed, C * H * W, N, *x.stride(), *x_packed.stride(),
+        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -8199,70 +5478,56 @@ def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_pack
     rows = F * P * Q
     cols = N
     _, config = choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols)
-    conv_group_norm_silu_backward_dw_dconv2d_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        dconv2d,
-        dconv2d_packed,
-        F * P * Q,
-        N,
-        dconv2d.stride(0),
-        dconv2d.stride(1),
-        dconv2d_packed.stride(0),
-        dconv2d_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv_group_norm_silu_backward_dw_dconv2d_packed_tile[grid](
+        dconv2d, dconv2d_packed, F * P * Q, N, *dconv2d.stride(), *dconv2d_packed.stride(),
         WIDE=math.gcd(16, F * P * Q, dconv2d.stride(0), dconv2d_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_mu_sum(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            LANES=max(PARTS, 256),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -8290,7 +5555,12 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     aligned = math.gcd(cols, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     sms = lib.multiprocessors(conv2d_kept.device)
     variant, config = choose_conv_group_norm_silu_backward_mu_sum(
-        rows, cols, col_run, col_runs, across, aligned, sms
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else torch.float32
     )
     COMPUTE = (
         tl.float64
@@ -8298,237 +5568,104 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         else tl.float32
     )
     if variant == "split":
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=conv2d_kept.device,
-        )
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d_kept.device)
         var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=conv2d_kept.device,
+            (rows, config["PARTS"]), dtype=compute, device=conv2d_kept.device
         )
         var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=conv2d_kept.device,
+            (rows, config["PARTS"]), dtype=compute, device=conv2d_kept.device
         )
         dmu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=conv2d_kept.device,
+            (rows, config["PARTS"]), dtype=compute, device=conv2d_kept.device
         )
-        conv_group_norm_silu_backward_mu_sum_part1[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            conv2d_kept,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            Cg,
-            P * Q,
-            P=P,
-            Q=Q,
-            conv2d_kept_row=conv2d_kept.stride(0),
-            conv2d_kept_col=conv2d_kept.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv_group_norm_silu_backward_mu_sum_part1[grid](
+            conv2d_kept, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
+            *conv2d_kept.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        conv_group_norm_silu_backward_mu_sum_part2[grid](
+            mu_sum_part, var_sum_part, var_sum_count, conv2d_kept, gain, bias, dy, dmu_sum_part,
+            N * groups, Cg, P * Q, Cg * P * Q, P, Q, *conv2d_kept.stride(), *gain.stride(),
+            *bias.stride(), *dy.stride(),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], LANES=config["LANES"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        conv_group_norm_silu_backward_mu_sum_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, mu_sum, var_sum, dmu_sum_part, dmu_sum,
+            N * groups, Cg * P * Q, mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_backward_mu_sum_part2[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            conv2d_kept,
-            gain,
-            bias,
-            dy,
-            dmu_sum_part,
-            N * groups,
-            Cg,
-            P * Q,
-            count=Cg * P * Q,
-            P=P,
-            Q=Q,
-            conv2d_kept_row=conv2d_kept.stride(0),
-            conv2d_kept_col=conv2d_kept.stride(1),
-            gain_c1=gain.stride(0),
-            gain_c0=gain.stride(1),
-            bias_c1=bias.stride(0),
-            bias_c0=bias.stride(1),
-            dy_row=dy.stride(0),
-            dy_col=dy.stride(1),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_backward_mu_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            mu_sum,
-            var_sum,
-            dmu_sum_part,
-            dmu_sum,
-            N * groups,
-            Cg * P * Q,
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dmu_sum.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        conv_group_norm_silu_backward_mu_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dmu_sum,
-            N * groups,
-            Cg * P * Q,
-            P * Q,
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            dy.stride(0),
-            dy.stride(1),
-            dmu_sum.stride(0),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            HALF=x.element_size() == 2,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_mu_sum_rows[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dmu_sum, N * groups, Cg * P * Q, P * Q,
+            *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
+            *bias.stride(), *dy.stride(), dmu_sum.stride(0),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, Cg * P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_group_norm_silu_backward_mu_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dmu_sum,
-            N * groups,
-            Cg,
-            P * Q,
-            P,
-            Q,
-            Cg * P * Q,
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            dy.stride(0),
-            dy.stride(1),
-            dmu_sum.stride(0),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_mu_sum_loop[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dmu_sum, N * groups, Cg, P * Q, P, Q,
+            Cg * P * Q, *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
+            *bias.stride(), *dy.stride(), dmu_sum.stride(0),
+            COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
@@ -8553,7 +5690,12 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     aligned = math.gcd(cols, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-        rows, cols, across, aligned, sms
+        rows, cols, across, aligned, sms,
+    )  # fmt: skip
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else torch.float32
     )
     COMPUTE = (
         tl.float64
@@ -8562,176 +5704,91 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     )
     if variant == "split":
         dgroup_norm_rsqrt_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=var_sum.device,
+            (rows, config["PARTS"]), dtype=compute, device=var_sum.device
         )
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            var_sum,
-            conv2d_kept,
-            mu_sum,
-            gain,
-            bias,
-            dy,
-            dgroup_norm_rsqrt_sum_part,
-            Cg * N * groups,
-            P * Q,
-            Cg=Cg,
-            count=Cg * P * Q,
-            Cg_groups=Cg * groups,
-            var_sum_nc1=var_sum.stride(0),
-            conv2d_kept_row=conv2d_kept.stride(0),
-            conv2d_kept_col=conv2d_kept.stride(1),
-            mu_sum_nc1=mu_sum.stride(0),
-            gain_c1c0=gain.stride(0),
-            bias_c1c0=bias.stride(0),
-            dy_row=dy.stride(0),
-            dy_col=dy.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part[grid](
+            var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum_part,
+            Cg * N * groups, P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0),
+            *conv2d_kept.stride(), mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish[grid](
+            var_sum, dgroup_norm_rsqrt_sum_part, dgroup_norm_rsqrt_sum, Cg * N * groups, Cg,
+            Cg * P * Q, var_sum.stride(0), dgroup_norm_rsqrt_sum.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish[
-            (triton.cdiv(rows, config["MERGE"]),)
-        ](
-            var_sum,
-            dgroup_norm_rsqrt_sum_part,
-            dgroup_norm_rsqrt_sum,
-            Cg * N * groups,
-            Cg,
-            Cg * P * Q,
-            var_sum.stride(0),
-            dgroup_norm_rsqrt_sum.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows[
-            (triton.cdiv(rows, config["ROWS"]),)
-        ](
-            var_sum,
-            conv2d_kept,
-            mu_sum,
-            gain,
-            bias,
-            dy,
-            dgroup_norm_rsqrt_sum,
-            Cg * N * groups,
-            P * Q,
-            Cg,
-            Cg * P * Q,
-            Cg * groups,
-            var_sum.stride(0),
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            mu_sum.stride(0),
-            gain.stride(0),
-            bias.stride(0),
-            dy.stride(0),
-            dy.stride(1),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows[grid](
+            var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
+            P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
+            mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
             dgroup_norm_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[
-            (triton.cdiv(rows, config["ROWS"]),)
-        ](
-            var_sum,
-            conv2d_kept,
-            mu_sum,
-            gain,
-            bias,
-            dy,
-            dgroup_norm_rsqrt_sum,
-            Cg * N * groups,
-            P * Q,
-            Cg,
-            Cg * P * Q,
-            Cg * groups,
-            var_sum.stride(0),
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            mu_sum.stride(0),
-            gain.stride(0),
-            bias.stride(0),
-            dy.stride(0),
-            dy.stride(1),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
+            var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
+            P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
+            mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
             dgroup_norm_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dvar_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward_dvar_sum(
@@ -8756,7 +5813,12 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     )
     sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
-        rows, cols, across, aligned, sms
+        rows, cols, across, aligned, sms,
+    )  # fmt: skip
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else torch.float32
     )
     COMPUTE = (
         tl.float64
@@ -8764,211 +5826,138 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         else tl.float32
     )
     if variant == "split":
-        dvar_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=var_sum.device,
-        )
-        conv_group_norm_silu_backward_dvar_sum_part[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            var_sum,
-            dgroup_norm_rsqrt_sum,
-            gain,
-            dvar_sum_part,
-            N * groups,
-            Cg,
-            count=Cg * P * Q,
-            var_sum_row=var_sum.stride(0),
-            dgroup_norm_rsqrt_sum_row=dgroup_norm_rsqrt_sum.stride(0),
-            dgroup_norm_rsqrt_sum_c0=dgroup_norm_rsqrt_sum.stride(1),
-            gain_c1=gain.stride(0),
-            gain_c0=gain.stride(1),
-            COMPUTE=COMPUTE,
-            groups=groups,
+        dvar_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv_group_norm_silu_backward_dvar_sum_part[grid](
+            var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum_part, N * groups, Cg, Cg * P * Q,
+            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(),
+            COMPUTE=COMPUTE, groups=groups,
             WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_backward_dvar_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            var_sum,
-            dvar_sum_part,
-            dvar_sum,
-            N * groups,
-            Cg * P * Q,
-            var_sum.stride(0),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        conv_group_norm_silu_backward_dvar_sum_finish[grid](
+            var_sum, dvar_sum_part, dvar_sum, N * groups, Cg * P * Q, var_sum.stride(0),
             dvar_sum.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        conv_group_norm_silu_backward_dvar_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dgroup_norm_rsqrt_sum,
-            gain,
-            dvar_sum,
-            N * groups,
-            Cg,
-            Cg * P * Q,
-            var_sum.stride(0),
-            dgroup_norm_rsqrt_sum.stride(0),
-            dgroup_norm_rsqrt_sum.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            dvar_sum.stride(0),
-            groups=groups,
-            COMPUTE=COMPUTE,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_dvar_sum_rows[grid](
+            var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
+            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+            groups=groups, COMPUTE=COMPUTE,
             WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_group_norm_silu_backward_dvar_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dgroup_norm_rsqrt_sum,
-            gain,
-            dvar_sum,
-            N * groups,
-            Cg,
-            Cg * P * Q,
-            var_sum.stride(0),
-            dgroup_norm_rsqrt_sum.stride(0),
-            dgroup_norm_rsqrt_sum.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            dvar_sum.stride(0),
-            COMPUTE=COMPUTE,
-            groups=groups,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_dvar_sum_loop[grid](
+            var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
+            var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+            COMPUTE=COMPUTE, groups=groups,
             WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dconv2d(
-    rows: int,
-    cols: int,
-    col_run: int,
-    col_runs: int,
-    channels_last: bool,
-    across: bool,
-    aligned: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
     if (
         not channels_last
         and 512 <= cols
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
-        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = triton.next_power_of_2(col_runs)
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        LINES = lib.pow2(col_runs)
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
-        )
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and triton.cdiv(rows, 32 if across else 1) < 2 * sms
+        and lib.cdiv(rows, 32 if across else 1) < 2 * sms
         and cols > (2048 if across else 8192)
     ):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            LANES=max(PARTS, 256),
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     if not channels_last:
-        BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
         return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "channels_split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "channels_across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "channels_rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "channels_loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward_dconv2d(
@@ -9011,7 +6000,12 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     aligned = cols * dconv2d.element_size() % 8 == 0
     sms = lib.multiprocessors(bias.device)
     variant, config = choose_conv_group_norm_silu_backward_dconv2d(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+    )  # fmt: skip
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else torch.float32
     )
     COMPUTE = (
         tl.float64
@@ -9019,587 +6013,123 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         else tl.float32
     )
     if variant == "lines":
-        conv_group_norm_silu_backward_dconv2d_lines[(rows,)](
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dvar_sum,
-            dmu_sum,
-            dconv2d,
-            db,
-            dgain,
-            dbias,
-            N,
-            P * Q,
-            Cg,
-            Cg * P * Q,
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            gain.stride(0),
-            bias.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
-            db.stride(0),
-            dgain.stride(0),
-            dbias.stride(0),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                P * Q,
-                conv2d_kept.stride(0),
-                conv2d_kept.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dconv2d.stride(0),
-                dconv2d.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (rows,)
+        conv_group_norm_silu_backward_dconv2d_lines[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
+            dbias, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
+            *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        db_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=bias.device,
-        )
-        dgain_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=bias.device,
-        )
-        dbias_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=bias.device,
-        )
-        conv_group_norm_silu_backward_dconv2d_part[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dvar_sum,
-            dmu_sum,
-            db_sum_part,
-            dgain_sum_part,
-            dbias_sum_part,
-            Cg * groups,
-            N,
-            P * Q,
-            Cg=Cg,
-            count=Cg * P * Q,
-            conv2d_kept_n=conv2d_kept.stride(0),
-            conv2d_kept_row=conv2d_kept.stride(1),
-            conv2d_kept_pq=conv2d_kept.stride(2),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c1=mu_sum.stride(1),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c1=var_sum.stride(1),
-            gain_row=gain.stride(0),
-            bias_row=bias.stride(0),
-            dy_n=dy.stride(0),
-            dy_row=dy.stride(1),
-            dy_pq=dy.stride(2),
-            dvar_sum_n=dvar_sum.stride(0),
-            dvar_sum_c1=dvar_sum.stride(1),
-            dmu_sum_n=dmu_sum.stride(0),
-            dmu_sum_c1=dmu_sum.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)
-            ),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_backward_dconv2d_finish[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            db_sum_part,
-            dgain_sum_part,
-            dbias_sum_part,
-            db,
-            dgain,
-            dbias,
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dvar_sum,
-            dmu_sum,
-            dconv2d,
-            Cg * groups,
-            N,
-            P * Q,
-            Cg=Cg,
-            count=Cg * P * Q,
-            db_row=db.stride(0),
-            dgain_row=dgain.stride(0),
-            dbias_row=dbias.stride(0),
-            conv2d_kept_n=conv2d_kept.stride(0),
-            conv2d_kept_row=conv2d_kept.stride(1),
-            conv2d_kept_pq=conv2d_kept.stride(2),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c1=mu_sum.stride(1),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c1=var_sum.stride(1),
-            gain_row=gain.stride(0),
-            bias_row=bias.stride(0),
-            dy_n=dy.stride(0),
-            dy_row=dy.stride(1),
-            dy_pq=dy.stride(2),
-            dvar_sum_n=dvar_sum.stride(0),
-            dvar_sum_c1=dvar_sum.stride(1),
-            dmu_sum_n=dmu_sum.stride(0),
-            dmu_sum_c1=dmu_sum.stride(1),
-            dconv2d_n=dconv2d.stride(0),
-            dconv2d_row=dconv2d.stride(1),
-            dconv2d_pq=dconv2d.stride(2),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                P * Q,
-                conv2d_kept.stride(0),
-                conv2d_kept.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dconv2d.stride(0),
-                dconv2d.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        db_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
+        dgain_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
+        dbias_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv_group_norm_silu_backward_dconv2d_part[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db_sum_part,
+            dgain_sum_part, dbias_sum_part, Cg * groups, N, P * Q, Cg, Cg * P * Q,
+            *conv2d_kept.stride(), *mu_sum.stride(), *var_sum.stride(), gain.stride(0),
+            bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        conv_group_norm_silu_backward_dconv2d_finish[grid](
+            db_sum_part, dgain_sum_part, dbias_sum_part, db, dgain, dbias, conv2d_kept, mu_sum,
+            var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, Cg * groups, N, P * Q, Cg,
+            Cg * P * Q, db.stride(0), dgain.stride(0), dbias.stride(0), *conv2d_kept.stride(),
+            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
+            *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "rows":
-        conv_group_norm_silu_backward_dconv2d_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dvar_sum,
-            dmu_sum,
-            dconv2d,
-            db,
-            dgain,
-            dbias,
-            Cg * groups,
-            N * P * Q,
-            P * Q,
-            Cg,
-            Cg * P * Q,
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            gain.stride(0),
-            bias.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
-            db.stride(0),
-            dgain.stride(0),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_dconv2d_rows[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
+            dbias, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
+            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
+            *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
             dbias.stride(0),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                N * P * Q,
-                conv2d_kept.stride(0),
-                conv2d_kept.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dconv2d.stride(0),
-                dconv2d.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "loop":
-        conv_group_norm_silu_backward_dconv2d_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dvar_sum,
-            dmu_sum,
-            db,
-            dgain,
-            dbias,
-            dconv2d,
-            Cg * groups,
-            N,
-            P * Q,
-            Cg,
-            Cg * P * Q,
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            gain.stride(0),
-            bias.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            db.stride(0),
-            dgain.stride(0),
-            dbias.stride(0),
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                P * Q,
-                conv2d_kept.stride(0),
-                conv2d_kept.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dconv2d.stride(0),
-                dconv2d.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_dconv2d_loop[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
+            dconv2d, Cg * groups, N, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(), *mu_sum.stride(),
+            *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(), *dvar_sum.stride(),
+            *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0), *dconv2d.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "channels_split":
-        db_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=bias.device,
-        )
-        dgain_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=bias.device,
-        )
-        dbias_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=bias.device,
-        )
-        conv_group_norm_silu_backward_dconv2d_channels_part[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dvar_sum,
-            dmu_sum,
-            db_sum_part,
-            dgain_sum_part,
-            dbias_sum_part,
-            Cg * groups,
-            N * P * Q,
-            PQ=P * Q,
-            Cg=Cg,
-            count=Cg * P * Q,
-            conv2d_kept_n=conv2d_kept.stride(0),
-            conv2d_kept_row=conv2d_kept.stride(1),
-            conv2d_kept_pq=conv2d_kept.stride(2),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c1=mu_sum.stride(1),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c1=var_sum.stride(1),
-            gain_row=gain.stride(0),
-            bias_row=bias.stride(0),
-            dy_n=dy.stride(0),
-            dy_row=dy.stride(1),
-            dy_pq=dy.stride(2),
-            dvar_sum_n=dvar_sum.stride(0),
-            dvar_sum_c1=dvar_sum.stride(1),
-            dmu_sum_n=dmu_sum.stride(0),
-            dmu_sum_c1=dmu_sum.stride(1),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
+        db_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
+        dgain_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
+        dbias_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        conv_group_norm_silu_backward_dconv2d_channels_part[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db_sum_part,
+            dgain_sum_part, dbias_sum_part, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q,
+            *conv2d_kept.stride(), *mu_sum.stride(), *var_sum.stride(), gain.stride(0),
+            bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                N * P * Q,
-                conv2d_kept.stride(0),
-                conv2d_kept.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-            ),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_backward_dconv2d_channels_finish[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            db_sum_part,
-            dgain_sum_part,
-            dbias_sum_part,
-            db,
-            dgain,
-            dbias,
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dvar_sum,
-            dmu_sum,
-            dconv2d,
-            Cg * groups,
-            N * P * Q,
-            PQ=P * Q,
-            Cg=Cg,
-            count=Cg * P * Q,
-            db_row=db.stride(0),
-            dgain_row=dgain.stride(0),
-            dbias_row=dbias.stride(0),
-            conv2d_kept_n=conv2d_kept.stride(0),
-            conv2d_kept_row=conv2d_kept.stride(1),
-            conv2d_kept_pq=conv2d_kept.stride(2),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c1=mu_sum.stride(1),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c1=var_sum.stride(1),
-            gain_row=gain.stride(0),
-            bias_row=bias.stride(0),
-            dy_n=dy.stride(0),
-            dy_row=dy.stride(1),
-            dy_pq=dy.stride(2),
-            dvar_sum_n=dvar_sum.stride(0),
-            dvar_sum_c1=dvar_sum.stride(1),
-            dmu_sum_n=dmu_sum.stride(0),
-            dmu_sum_c1=dmu_sum.stride(1),
-            dconv2d_n=dconv2d.stride(0),
-            dconv2d_row=dconv2d.stride(1),
-            dconv2d_pq=dconv2d.stride(2),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        conv_group_norm_silu_backward_dconv2d_channels_finish[grid](
+            db_sum_part, dgain_sum_part, dbias_sum_part, db, dgain, dbias, conv2d_kept, mu_sum,
+            var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, Cg * groups, N * P * Q, P * Q, Cg,
+            Cg * P * Q, db.stride(0), dgain.stride(0), dbias.stride(0), *conv2d_kept.stride(),
+            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
+            *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                N * P * Q,
-                conv2d_kept.stride(0),
-                conv2d_kept.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dconv2d.stride(0),
-                dconv2d.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("channels_across", "channels_rows"):
-        conv_group_norm_silu_backward_dconv2d_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dvar_sum,
-            dmu_sum,
-            dconv2d,
-            db,
-            dgain,
-            dbias,
-            Cg * groups,
-            N * P * Q,
-            P * Q,
-            Cg,
-            Cg * P * Q,
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            gain.stride(0),
-            bias.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
-            db.stride(0),
-            dgain.stride(0),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_dconv2d_channels_rows[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, dconv2d, db, dgain,
+            dbias, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
+            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
+            *dvar_sum.stride(), *dmu_sum.stride(), *dconv2d.stride(), db.stride(0), dgain.stride(0),
             dbias.stride(0),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                N * P * Q,
-                conv2d_kept.stride(0),
-                conv2d_kept.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dconv2d.stride(0),
-                dconv2d.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_group_norm_silu_backward_dconv2d_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d_kept,
-            mu_sum,
-            var_sum,
-            gain,
-            bias,
-            dy,
-            dvar_sum,
-            dmu_sum,
-            db,
-            dgain,
-            dbias,
-            dconv2d,
-            Cg * groups,
-            N * P * Q,
-            P * Q,
-            Cg,
-            Cg * P * Q,
-            conv2d_kept.stride(0),
-            conv2d_kept.stride(1),
-            conv2d_kept.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            gain.stride(0),
-            bias.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            db.stride(0),
-            dgain.stride(0),
-            dbias.stride(0),
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
-            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        conv_group_norm_silu_backward_dconv2d_channels_loop[grid](
+            conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db, dgain, dbias,
+            dconv2d, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q, *conv2d_kept.stride(),
+            *mu_sum.stride(), *var_sum.stride(), gain.stride(0), bias.stride(0), *dy.stride(),
+            *dvar_sum.stride(), *dmu_sum.stride(), db.stride(0), dgain.stride(0), dbias.stride(0),
+            *dconv2d.stride(),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
-            WIDE=math.gcd(
-                16,
-                N * P * Q,
-                conv2d_kept.stride(0),
-                conv2d_kept.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dconv2d.stride(0),
-                dconv2d.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1), dconv2d.stride(0), dconv2d.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dx(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    images: int,
-    places: int,
-    one_tap: bool,
-    as_rows: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, images: int,
+    places: int, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
+    operand_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -9615,16 +6145,11 @@ def choose_conv_group_norm_silu_backward_dx(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "rows_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
         one_tap
@@ -9637,18 +6162,13 @@ def choose_conv_group_norm_silu_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
         return "rows_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
@@ -9661,18 +6181,13 @@ def choose_conv_group_norm_silu_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
         return "rows_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
         one_tap
@@ -9686,16 +6201,11 @@ def choose_conv_group_norm_silu_backward_dx(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         return "planes_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
         one_tap
@@ -9707,18 +6217,13 @@ def choose_conv_group_norm_silu_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
         return "planes_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
+        )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
@@ -9730,103 +6235,62 @@ def choose_conv_group_norm_silu_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
         return "planes_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), 0, 2, False, *call
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), 0, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, 0, 2, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, 0, 2, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), 0, 2, False, *call
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), 0, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -9861,22 +6325,9 @@ def launch_conv_group_norm_silu_backward_dx(
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
-        M,
-        C,
-        channels,
-        padded,
-        taps,
-        phases,
-        images,
-        places,
-        one_tap,
-        as_rows,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        hip,
-        sms,
-    )
+        M, C, channels, padded, taps, phases, images, places, one_tap, as_rows, itemsize,
+        stored_bytes, operand_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -9894,164 +6345,63 @@ def launch_conv_group_norm_silu_backward_dx(
         dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"])
         dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv_group_norm_silu_backward_dx_rows[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dconv2d_tiles,
-            w_tiles,
-            dx_tiles,
-            dx,
-            H * N * W,
-            C,
-            Cg * groups,
-            dx.stride(0),
-            dx.stride(1),
-            DCONV2D_TURNED=dconv2d_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),
+            ),
         )
+        conv_group_norm_silu_backward_dx_rows[grid](
+            dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, Cg * groups, *dx.stride(),
+            DCONV2D_TURNED=dconv2d_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, H * W)
         w = lib.reshaped(w, Cg * groups, C)
         dx = dx.view(N, C, H * W)
         dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"])
-        conv_group_norm_silu_backward_dx_planes[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dconv2d_tiles,
-            w_tiles,
-            dx,
-            N,
-            H * W,
-            C,
-            Cg * groups,
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            DCONV2D_TURNED=dconv2d_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                N * lib.cdiv(places, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),
+            ),
         )
+        conv_group_norm_silu_backward_dx_planes[grid](
+            dconv2d_tiles, w_tiles, dx, N, H * W, C, Cg * groups, *dx.stride(),
+            DCONV2D_TURNED=dconv2d_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
         w = lib.reshaped(w, Cg * groups, C, R * S)
-        conv_group_norm_silu_backward_dx_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dconv2d,
-            w,
-            dx,
-            H * N * W,
-            C,
-            Cg * groups,
-            H * W,
-            Cg,
-            W,
-            H,
-            P,
-            Q,
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
-            dconv2d.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_group_norm_silu_backward_dx_taps[grid](
+            dconv2d, w, dx, H * N * W, C, Cg * groups, H * W, Cg, W, H, P, Q, *dconv2d.stride(),
+            *w.stride(), *dx.stride(),
+            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
-        conv_group_norm_silu_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dconv2d,
-            w,
-            dx,
-            H * N * W,
-            C,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
-            dconv2d.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            Cg=Cg,
-            R=R,
-            S=S,
-            groups=groups,
-            INDEX=INDEX,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_group_norm_silu_backward_dx_tiles[grid](
+            dconv2d, w, dx, H * N * W, C, H * W, W, H, P, Q, *dconv2d.stride(), *w.stride(),
+            *dx.stride(),
+            Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dw(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    lanes_bytes: int, padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -10059,117 +6409,60 @@ def choose_conv_group_norm_silu_backward_dw(
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -10207,22 +6500,9 @@ def launch_conv_group_norm_silu_backward_dw(
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dw(
-        M,
-        N_,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        M, N_, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
+        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -10246,41 +6526,13 @@ def launch_conv_group_norm_silu_backward_dw(
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_padded[..., :N])
     if variant in ("wide", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n_padded)
-        conv_group_norm_silu_backward_dw_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            dconv2d_padded,
-            dw,
-            C * R * S,
-            Cg * groups,
-            n_padded,
-            R * S,
-            S,
-            R,
-            H,
-            W,
-            Cg,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            x_padded.stride(3),
-            dconv2d_padded.stride(0),
-            dconv2d_padded.stride(1),
-            dconv2d_padded.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_backward_dw_taps[grid](
+            x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n_padded, R * S, S, R, H, W, Cg,
+            *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
+            P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(0) != 1:  # its channels lie apart
             x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
@@ -10291,43 +6543,15 @@ def launch_conv_group_norm_silu_backward_dw(
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed)
             dconv2d = dconv2d_packed.permute(3, 0, 1, 2)
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
-        conv_group_norm_silu_backward_dw_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            dconv2d,
-            dw,
-            C * R * S,
-            Cg * groups,
-            R * S,
-            S,
-            R,
-            H,
-            W,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            N=N,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad,
-            COMPUTE=COMPUTE,
-            STEP_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_backward_dw_tiles[grid](
+            x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
+            *dconv2d.stride(), *dw.stride(),
+            N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            pad=pad, COMPUTE=COMPUTE,
+            STEP_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -10344,81 +6568,26 @@ def launch_conv_group_norm_silu_backward_dw(
             dconv2d_lanes[..., N:].zero_()
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes[..., :N])
         dconv2d_lanes = lib.reshaped(dconv2d_lanes, Cg * groups, P * Q * n_lanes)
-        conv_group_norm_silu_backward_dw_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            dconv2d_lanes,
-            dw,
-            C * R * S,
-            Cg * groups,
-            R * S,
-            S,
-            R,
-            H,
-            W,
-            Cg,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            dconv2d_lanes.stride(0),
-            dconv2d_lanes.stride(1),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            P=P,
-            Q=Q,
-            n_lanes=n_lanes,
-            INDEX=INDEX,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_backward_dw_lanes[grid](
+            x_lanes, dconv2d_lanes, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg,
+            *x_lanes.stride(), *dconv2d_lanes.stride(), *dw.stride(),
+            P=P, Q=Q, n_lanes=n_lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            pad=pad,
-            COMPUTE=COMPUTE,
-            STEP_DCONV2D_LANES=math.gcd(16, dconv2d_lanes.stride(0)),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            pad=pad, COMPUTE=COMPUTE, STEP_DCONV2D_LANES=math.gcd(16, dconv2d_lanes.stride(0)),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
-        conv_group_norm_silu_backward_dw_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            dconv2d,
-            dw,
-            C * R * S,
-            Cg * groups,
-            R * S,
-            S,
-            R,
-            H,
-            W,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            N=N,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad,
-            COMPUTE=COMPUTE,
-            STEP_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        conv_group_norm_silu_backward_dw_tiles[grid](
+            x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
+            *dconv2d.stride(), *dw.stride(),
+            N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            pad=pad, COMPUTE=COMPUTE,
+            STEP_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward(
@@ -10429,66 +6598,17 @@ def launch_conv_group_norm_silu_backward(
     F = w.shape[0]
     P = conv2d_kept.shape[2]
     Q = conv2d_kept.shape[3]
-    mu_sum = torch.empty(
-        (N, groups),
-        dtype=(
-            torch.float64
-            if torch.float64
-            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else torch.float32
     )
-    var_sum = torch.empty(
-        (N, groups),
-        dtype=(
-            torch.float64
-            if torch.float64
-            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
-    )
-    dmu_sum = torch.empty(
-        (N, groups),
-        dtype=(
-            torch.float64
-            if torch.float64
-            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
-    )
-    dgroup_norm_rsqrt_sum = torch.empty(
-        (N, F),
-        dtype=(
-            torch.float64
-            if torch.float64
-            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
-    )
-    dvar_sum = torch.empty(
-        (N, groups),
-        dtype=(
-            torch.float64
-            if torch.float64
-            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
-    )
-    dconv2d = torch.empty(
-        (N, F, P, Q),
-        dtype=(
-            torch.float64
-            if torch.float64
-            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
-    )
+    mu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
+    var_sum = torch.empty((N, groups), dtype=compute, device=x.device)
+    dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
+    dgroup_norm_rsqrt_sum = torch.empty((N, F), dtype=compute, device=x.device)
+    dvar_sum = torch.empty((N, groups), dtype=compute, device=x.device)
+    dconv2d = torch.empty((N, F, P, Q), dtype=compute, device=x.device)
     launch_conv_group_norm_silu_backward_mu_sum(
         x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dmu_sum, groups
     )

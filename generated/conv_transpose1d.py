@@ -22,20 +22,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv_transpose1d_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    C,
-    L,
-    x_i0,
-    x_i1,
-    x_i2,
-    x_packed_row,
-    x_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, C, L, x_i0, x_i1, x_i2, x_packed_row, x_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -54,18 +43,9 @@ def conv_transpose1d_x_packed_tile(
 
 @triton.jit
 def conv_transpose1d_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    C,
-    w_i0,
-    w_row,
-    w_packed_row,
-    w_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, C, w_i0, w_row, w_packed_row, w_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -81,37 +61,13 @@ def conv_transpose1d_w_packed_tile(
 
 @triton.jit
 def conv_transpose1d_taps(
-    x_padded_ptr,
-    w_padded_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    F,
-    c_padded,
-    P,
-    L,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    w_padded_f,
-    w_padded_r,
-    w_padded_c,
-    b_f,
-    y_0,
-    y_1,
-    y_2,
-    R: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_padded_ptr, w_padded_ptr, b_ptr, y_ptr, M, F, c_padded, P, L, x_padded_0, x_padded_1,
+    x_padded_2, w_padded_f, w_padded_r, w_padded_c, b_f, y_0, y_1, y_2,
+    R: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -169,38 +125,13 @@ def conv_transpose1d_taps(
 
 @triton.jit
 def conv_transpose1d_lanes(
-    x_lanes_ptr,
-    w_lanes_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    F,
-    P,
-    L,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    w_lanes_f,
-    w_lanes_k,
-    b_f,
-    y_0,
-    y_1,
-    y_2,
-    R: tl.constexpr,
-    c_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, M, F, P, L, x_lanes_0, x_lanes_1, x_lanes_2,
+    w_lanes_f, w_lanes_k, b_f, y_0, y_1, y_2,
+    R: tl.constexpr, c_lanes: tl.constexpr, INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -258,39 +189,13 @@ def conv_transpose1d_lanes(
 
 @triton.jit
 def conv_transpose1d_tiles(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    F,
-    P,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    w_c,
-    w_f,
-    w_r,
-    b_f,
-    y_0,
-    y_1,
+    x_ptr, w_ptr, b_ptr, y_ptr, M, F, P, L, x_0, x_1, x_2, w_c, w_f, w_r, b_f, y_0, y_1,
     y_2,
-    C: tl.constexpr,
-    R: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    C: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, STEP_X: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -352,7 +257,7 @@ def conv_transpose1d_tiles(
 def choose_conv_transpose1d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -363,29 +268,18 @@ def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
     rows = L * N
     cols = C
     _, config = choose_conv_transpose1d_x_packed(cols)
-    conv_transpose1d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        L * N,
-        C,
-        L,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_packed.stride(0),
-        x_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_transpose1d_x_packed_tile[grid](
+        x, x_packed, L * N, C, L, *x.stride(), *x_packed.stride(),
         WIDE=math.gcd(16, L * N, x.stride(0), x.stride(1), x_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose1d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -397,40 +291,19 @@ def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
     rows = F * R
     cols = C
     _, config = choose_conv_transpose1d_w_packed(cols)
-    conv_transpose1d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        F * R,
-        C,
-        w.stride(0),
-        w.stride(1),
-        w_packed.stride(0),
-        w_packed.stride(1),
-        WIDE=math.gcd(16, F * R, w.stride(0), w_packed.stride(1)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_transpose1d_w_packed_tile[grid](
+        w, w_packed, F * R, C, *w.stride(), *w_packed.stride(),
+        WIDE=math.gcd(16, F * R, w.stride(0), w_packed.stride(1)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def choose_conv_transpose1d(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    lanes_bytes: int, padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -438,117 +311,60 @@ def choose_conv_transpose1d(
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    1,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    1,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -576,22 +392,9 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_transpose1d(
-        M,
-        F,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        M, F, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
+        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
@@ -608,38 +411,13 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             w_padded[..., C:].zero_()
             launch_conv_transpose1d_w_packed(w, w_padded[..., :C])
     if variant in ("wide", "taps"):
-        conv_transpose1d_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            w_padded,
-            b,
-            y,
-            N * P,
-            F,
-            c_padded,
-            P,
-            L,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            R=R,
-            INDEX=INDEX,
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose1d_taps[grid](
+            x_padded, w_padded, b, y, N * P, F, c_padded, P, L, *x_padded.stride(),
+            *w_padded.stride(), b.stride(0), *y.stride(),
+            R=R, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, L, C), dtype=x.dtype, device=x.device)
@@ -649,40 +427,13 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             w_packed = torch.empty((F, R, C), dtype=w.dtype, device=w.device)
             launch_conv_transpose1d_w_packed(w, w_packed)
             w = w_packed.permute(2, 0, 1)
-        conv_transpose1d_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            N * P,
-            F,
-            P,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            C=C,
-            R=R,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2)),
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose1d_tiles[grid](
+            x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            C=C, R=R, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
+            stride=stride, STEP_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 1)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -697,74 +448,23 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             w_lanes[..., C:].zero_()
             launch_conv_transpose1d_w_packed(w, w_lanes[..., :C])
         w_lanes = lib.reshaped(w_lanes, F, R * c_lanes)
-        conv_transpose1d_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            w_lanes,
-            b,
-            y,
-            N * P,
-            F,
-            P,
-            L,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            R=R,
-            c_lanes=c_lanes,
-            INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)),
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose1d_lanes[grid](
+            x_lanes, w_lanes, b, y, N * P, F, P, L, *x_lanes.stride(), *w_lanes.stride(),
+            b.stride(0), *y.stride(),
+            R=R, c_lanes=c_lanes, INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)), pad=pad, dil=dil,
+            stride=stride, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_transpose1d_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            N * P,
-            F,
-            P,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            C=C,
-            R=R,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2)),
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose1d_tiles[grid](
+            x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            C=C, R=R, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
+            stride=stride, STEP_W=math.gcd(16, w.stride(1), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_conv_transpose1d(
@@ -960,20 +660,9 @@ def conv_transpose1d(
 
 @triton.jit
 def conv_transpose1d_backward_dx_dy_packed_tile(
-    dy_ptr,
-    dy_packed_ptr,
-    rows,
-    F,
-    P,
-    dy_i0,
-    dy_i1,
-    dy_i2,
-    dy_packed_row,
-    dy_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dy_packed_ptr, rows, F, P, dy_i0, dy_i1, dy_i2, dy_packed_row, dy_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -992,20 +681,9 @@ def conv_transpose1d_backward_dx_dy_packed_tile(
 
 @triton.jit
 def conv_transpose1d_backward_dx_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    F,
-    R,
-    w_i0,
-    w_i1,
-    w_i2,
-    w_packed_row,
-    w_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, F, R, w_i0, w_i1, w_i2, w_packed_row, w_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1024,18 +702,9 @@ def conv_transpose1d_backward_dx_w_packed_tile(
 
 @triton.jit
 def conv_transpose1d_backward_dw_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    N,
-    x_i0,
-    x_row,
-    x_packed_row,
-    x_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1051,18 +720,9 @@ def conv_transpose1d_backward_dw_x_packed_tile(
 
 @triton.jit
 def conv_transpose1d_backward_dw_dy_packed_tile(
-    dy_ptr,
-    dy_packed_ptr,
-    rows,
-    N,
-    dy_i0,
-    dy_row,
-    dy_packed_row,
-    dy_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dy_packed_ptr, rows, N, dy_i0, dy_row, dy_packed_row, dy_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1078,30 +738,12 @@ def conv_transpose1d_backward_dw_dy_packed_tile(
 
 @triton.jit
 def conv_transpose1d_backward_dx_patches(
-    dy_padded_patches,
-    w_padded_tiles,
-    dx_ptr,
-    C,
-    f_padded,
-    N,
-    L,
-    dy_padded_1,
-    dx_0,
-    dx_1,
+    dy_padded_patches, w_padded_tiles, dx_ptr, C, f_padded, N, L, dy_padded_1, dx_0, dx_1,
     dx_2,
-    R: tl.constexpr,
-    PATCH_N: tl.constexpr,
-    PATCH_L: tl.constexpr,
-    dil: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    FLAT: tl.constexpr,
-):
+    R: tl.constexpr, PATCH_N: tl.constexpr, PATCH_L: tl.constexpr, dil: tl.constexpr,
+    pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_l = tl.cdiv(L, PATCH_L)
@@ -1141,35 +783,13 @@ def conv_transpose1d_backward_dx_patches(
 
 @triton.jit
 def conv_transpose1d_backward_dx_taps(
-    dy_padded_ptr,
-    w_padded_ptr,
-    dx_ptr,
-    M,
-    C,
-    f_padded,
-    L,
-    P,
-    dy_padded_0,
-    dy_padded_1,
-    dy_padded_2,
-    w_padded_c2,
-    w_padded_r2,
-    w_padded_f,
-    dx_0,
-    dx_1,
-    dx_2,
-    R: tl.constexpr,
-    INDEX: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    dy_padded_ptr, w_padded_ptr, dx_ptr, M, C, f_padded, L, P, dy_padded_0, dy_padded_1,
+    dy_padded_2, w_padded_c2, w_padded_r2, w_padded_f, dx_0, dx_1, dx_2,
+    R: tl.constexpr, INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -1225,36 +845,14 @@ def conv_transpose1d_backward_dx_taps(
 
 @triton.jit
 def conv_transpose1d_backward_dx_lanes(
-    dy_lanes_ptr,
-    w_lanes_ptr,
-    dx_ptr,
-    M,
-    C,
-    L,
-    P,
-    dy_lanes_0,
-    dy_lanes_1,
-    dy_lanes_2,
-    w_lanes_c2,
-    w_lanes_k,
-    dx_0,
-    dx_1,
-    dx_2,
-    R: tl.constexpr,
-    f_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, C, L, P, dy_lanes_0, dy_lanes_1, dy_lanes_2,
+    w_lanes_c2, w_lanes_k, dx_0, dx_1, dx_2,
+    R: tl.constexpr, f_lanes: tl.constexpr, INDEX: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -1312,37 +910,12 @@ def conv_transpose1d_backward_dx_lanes(
 
 @triton.jit
 def conv_transpose1d_backward_dx_tiles(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    C,
-    L,
-    P,
-    dy_0,
-    dy_1,
-    dy_2,
-    w_c2,
-    w_f,
-    w_r2,
-    dx_0,
-    dx_1,
-    dx_2,
-    F: tl.constexpr,
-    R: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_DY: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, M, C, L, P, dy_0, dy_1, dy_2, w_c2, w_f, w_r2, dx_0, dx_1, dx_2,
+    F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, STEP_DY: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -1397,35 +970,13 @@ def conv_transpose1d_backward_dx_tiles(
 
 @triton.jit
 def conv_transpose1d_backward_dw_taps(
-    x_padded_ptr,
-    dy_padded_ptr,
-    dw_ptr,
-    M,
-    F,
-    n_padded,
-    R,
-    L,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    dy_padded_f,
-    dy_padded_p,
-    dy_padded_n,
-    dw_0,
-    dw_1,
-    dw_2,
-    P: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n_padded, R, L, x_padded_0, x_padded_1,
+    x_padded_2, dy_padded_f, dy_padded_p, dy_padded_n, dw_0, dw_1, dw_2,
+    P: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -1481,36 +1032,13 @@ def conv_transpose1d_backward_dw_taps(
 
 @triton.jit
 def conv_transpose1d_backward_dw_lanes(
-    x_lanes_ptr,
-    dy_lanes_ptr,
-    dw_ptr,
-    M,
-    F,
-    R,
-    L,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    dy_lanes_f,
-    dy_lanes_k,
-    dw_0,
-    dw_1,
-    dw_2,
-    P: tl.constexpr,
-    n_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, R, L, x_lanes_0, x_lanes_1, x_lanes_2,
+    dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2,
+    P: tl.constexpr, n_lanes: tl.constexpr, INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_DY_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -1566,37 +1094,12 @@ def conv_transpose1d_backward_dw_lanes(
 
 @triton.jit
 def conv_transpose1d_backward_dw_tiles(
-    x_ptr,
-    dy_ptr,
-    dw_ptr,
-    M,
-    F,
-    R,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    dy_n,
-    dy_f,
-    dy_p,
-    dw_0,
-    dw_1,
-    dw_2,
-    N: tl.constexpr,
-    P: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_DY: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, dy_ptr, dw_ptr, M, F, R, L, x_0, x_1, x_2, dy_n, dy_f, dy_p, dw_0, dw_1, dw_2,
+    N: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr, STEP_X: tl.constexpr,
+    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -1655,20 +1158,9 @@ def conv_transpose1d_backward_dw_tiles(
 
 @triton.jit
 def conv_transpose1d_backward_db_rows(
-    dy_ptr,
-    db_ptr,
-    F,
-    cols,
-    P,
-    dy_n,
-    dy_f,
-    dy_p,
-    db_f,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, F, cols, P, dy_n, dy_f, dy_p, db_f,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1686,20 +1178,9 @@ def conv_transpose1d_backward_db_rows(
 
 @triton.jit
 def conv_transpose1d_backward_db_loop(
-    dy_ptr,
-    db_ptr,
-    F,
-    N,
-    P,
-    dy_n,
-    dy_f,
-    dy_p,
-    db_f,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, F, N, P, dy_n, dy_f, dy_p, db_f,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
@@ -1721,21 +1202,10 @@ def conv_transpose1d_backward_db_loop(
 
 @triton.jit
 def conv_transpose1d_backward_db_part(
-    dy_ptr,
-    db_sum_part_ptr,
-    F,
-    N,
-    P,
-    CHUNK,
-    dy_n,
-    dy_f,
-    dy_p,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, db_sum_part_ptr, F, N, P, dy_n, dy_f, dy_p, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
@@ -1758,8 +1228,9 @@ def conv_transpose1d_backward_db_part(
 
 @triton.jit
 def conv_transpose1d_backward_db_finish(
-    db_sum_part_ptr, db_ptr, F, db_f, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    db_sum_part_ptr, db_ptr, F, db_f,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     f = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -1773,7 +1244,7 @@ def conv_transpose1d_backward_db_finish(
 def choose_conv_transpose1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -1784,29 +1255,18 @@ def launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed) -> None:
     rows = N * P
     cols = F
     _, config = choose_conv_transpose1d_backward_dx_dy_packed(cols)
-    conv_transpose1d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
-    ](
-        dy,
-        dy_packed,
-        N * P,
-        F,
-        P,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        dy_packed.stride(0),
-        dy_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
+    conv_transpose1d_backward_dx_dy_packed_tile[grid](
+        dy, dy_packed, N * P, F, P, *dy.stride(), *dy_packed.stride(),
         WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1), dy_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -1817,29 +1277,18 @@ def launch_conv_transpose1d_backward_dx_w_packed(w, w_packed) -> None:
     rows = C * R
     cols = F
     _, config = choose_conv_transpose1d_backward_dx_w_packed(cols)
-    conv_transpose1d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        C * R,
-        F,
-        R,
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        w_packed.stride(0),
-        w_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
+    conv_transpose1d_backward_dx_w_packed_tile[grid](
+        w, w_packed, C * R, F, R, *w.stride(), *w_packed.stride(),
         WIDE=math.gcd(16, C * R, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -1851,27 +1300,18 @@ def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
     rows = C * L
     cols = N
     _, config = choose_conv_transpose1d_backward_dw_x_packed(cols)
-    conv_transpose1d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        C * L,
-        N,
-        x.stride(0),
-        x.stride(1),
-        x_packed.stride(0),
-        x_packed.stride(1),
-        WIDE=math.gcd(16, C * L, x.stride(0), x_packed.stride(1)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv_transpose1d_backward_dw_x_packed_tile[grid](
+        x, x_packed, C * L, N, *x.stride(), *x_packed.stride(),
+        WIDE=math.gcd(16, C * L, x.stride(0), x_packed.stride(1)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def choose_conv_transpose1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -1883,43 +1323,20 @@ def launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed) -> None:
     rows = F * P
     cols = N
     _, config = choose_conv_transpose1d_backward_dw_dy_packed(cols)
-    conv_transpose1d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        dy,
-        dy_packed,
-        F * P,
-        N,
-        dy.stride(0),
-        dy.stride(1),
-        dy_packed.stride(0),
-        dy_packed.stride(1),
-        WIDE=math.gcd(16, F * P, dy.stride(0), dy_packed.stride(1)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv_transpose1d_backward_dw_dy_packed_tile[grid](
+        dy, dy_packed, F * P, N, *dy.stride(), *dy_packed.stride(),
+        WIDE=math.gcd(16, F * P, dy.stride(0), dy_packed.stride(1)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def choose_conv_transpose1d_backward_dx(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    hop: int,
-    over: int,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, hip: bool,
     sms: int,
-) -> tuple[str, dict]:
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -1927,151 +1344,82 @@ def choose_conv_transpose1d_backward_dx(
     if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
+        BLOCK_M = (
+            256
+            if itemsize <= 2
+            and BLOCK_N == 128
+            and BLOCK_K * itemsize == 128
+            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
+            else 128
+        )
+        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
+        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and BLOCK_K * itemsize == 128
-                and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
             num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "patches",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    1,
-                    False,
-                    *call,
-                ),
-                "patches",
-                config,
-            )
-        )
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "patches", config))
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    1,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    1,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -2102,25 +1450,9 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
-        M,
-        C,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        hop,
-        over,
-        patched,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        M, C, channels, padded, taps, phases, depth, hop, over, patched, itemsize, stored_bytes,
+        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -2145,68 +1477,27 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(C, R * f_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv_transpose1d_backward_dx_patches[
+        grid = (
             (
-                (
-                    min(3 * sms, PATCHES * triton.cdiv(C, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else PATCHES * triton.cdiv(C, config["BLOCK_N"])
-                ),
-            )
-        ](
-            dy_padded_patches,
-            w_padded_tiles,
-            dx,
-            C,
-            f_padded,
-            N,
-            L,
-            dy_padded.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            R=R,
-            PATCH_N=PATCH_N,
-            PATCH_L=PATCH_L,
-            dil=dil,
-            pad=pad,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+                min(3 * sms, PATCHES * lib.cdiv(C, config["BLOCK_N"]))
+                if config["FLAT"]
+                else PATCHES * lib.cdiv(C, config["BLOCK_N"])
+            ),
         )
+        conv_transpose1d_backward_dx_patches[grid](
+            dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, L, dy_padded.stride(1),
+            *dx.stride(),
+            R=R, PATCH_N=PATCH_N, PATCH_L=PATCH_L, dil=dil, pad=pad, stride=stride, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
-        conv_transpose1d_backward_dx_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy_padded,
-            w_padded,
-            dx,
-            L * N,
-            C,
-            f_padded,
-            L,
-            P,
-            dy_padded.stride(0),
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            R=R,
-            INDEX=INDEX,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose1d_backward_dx_taps[grid](
+            dy_padded, w_padded, dx, L * N, C, f_padded, L, P, *dy_padded.stride(),
+            *w_padded.stride(), *dx.stride(),
+            R=R, INDEX=INDEX, stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if dy.stride(1) != 1:  # its channels lie apart
             dy_packed = torch.empty((N, P, F), dtype=dy.dtype, device=dy.device)
@@ -2216,38 +1507,13 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             w_packed = torch.empty((C, R, F), dtype=w.dtype, device=w.device)
             launch_conv_transpose1d_backward_dx_w_packed(w, w_packed)
             w = w_packed.permute(0, 2, 1)
-        conv_transpose1d_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy,
-            w,
-            dx,
-            L * N,
-            C,
-            L,
-            P,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            F=F,
-            R=R,
-            INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose1d_backward_dx_tiles[grid](
+            dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
+            F=F, R=R, INDEX=INDEX, STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
+            pad=pad, dil=dil, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         dy_lanes = dy.permute(0, 2, 1)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -2262,89 +1528,30 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             w_lanes[..., F:].zero_()
             launch_conv_transpose1d_backward_dx_w_packed(w, w_lanes[..., :F])
         w_lanes = lib.reshaped(w_lanes, C, R * f_lanes)
-        conv_transpose1d_backward_dx_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy_lanes,
-            w_lanes,
-            dx,
-            L * N,
-            C,
-            L,
-            P,
-            dy_lanes.stride(0),
-            dy_lanes.stride(1),
-            dy_lanes.stride(2),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            R=R,
-            f_lanes=f_lanes,
-            INDEX=INDEX,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)),
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose1d_backward_dx_lanes[grid](
+            dy_lanes, w_lanes, dx, L * N, C, L, P, *dy_lanes.stride(), *w_lanes.stride(),
+            *dx.stride(),
+            R=R, f_lanes=f_lanes, INDEX=INDEX,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)), stride=stride,
+            pad=pad, dil=dil, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_transpose1d_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy,
-            w,
-            dx,
-            L * N,
-            C,
-            L,
-            P,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            F=F,
-            R=R,
-            INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose1d_backward_dx_tiles[grid](
+            dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
+            F=F, R=R, INDEX=INDEX, STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
+            pad=pad, dil=dil, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_transpose1d_backward_dw(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    lanes_bytes: int, padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -2352,117 +1559,60 @@ def choose_conv_transpose1d_backward_dw(
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    1,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    1,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -2490,22 +1640,9 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_dw(
-        M,
-        F,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        M, F, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
+        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
@@ -2522,36 +1659,13 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             dy_padded[..., N:].zero_()
             launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
-        conv_transpose1d_backward_dw_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            dy_padded,
-            dw,
-            C * R,
-            F,
-            n_padded,
-            R,
-            L,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            dy_padded.stride(0),
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            P=P,
-            INDEX=INDEX,
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose1d_backward_dw_taps[grid](
+            x_padded, dy_padded, dw, C * R, F, n_padded, R, L, *x_padded.stride(),
+            *dy_padded.stride(), *dw.stride(),
+            P=P, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(0) != 1:  # its channels lie apart
             x_packed = torch.empty((C, L, N), dtype=x.dtype, device=x.device)
@@ -2561,38 +1675,13 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             dy_packed = torch.empty((F, P, N), dtype=dy.dtype, device=dy.device)
             launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(2, 0, 1)
-        conv_transpose1d_backward_dw_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            dy,
-            dw,
-            C * R,
-            F,
-            R,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            N=N,
-            P=P,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2)),
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose1d_backward_dw_tiles[grid](
+            x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
+            N=N, P=P, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
+            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -2607,124 +1696,71 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             dy_lanes[..., N:].zero_()
             launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = lib.reshaped(dy_lanes, F, P * n_lanes)
-        conv_transpose1d_backward_dw_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            dy_lanes,
-            dw,
-            C * R,
-            F,
-            R,
-            L,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            dy_lanes.stride(0),
-            dy_lanes.stride(1),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            P=P,
-            n_lanes=n_lanes,
-            INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)),
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose1d_backward_dw_lanes[grid](
+            x_lanes, dy_lanes, dw, C * R, F, R, L, *x_lanes.stride(), *dy_lanes.stride(),
+            *dw.stride(),
+            P=P, n_lanes=n_lanes, INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)), pad=pad, dil=dil,
+            stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_transpose1d_backward_dw_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            dy,
-            dw,
-            C * R,
-            F,
-            R,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            N=N,
-            P=P,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2)),
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose1d_backward_dw_tiles[grid](
+            x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
+            N=N, P=P, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
+            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_transpose1d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -2741,75 +1777,39 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_db(
-        rows, cols, col_run, col_runs, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty(
-            (F, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        conv_transpose1d_backward_db_part[(config["PARTS"], triton.cdiv(F, config["ROWS"]))](
-            dy,
-            db_sum_part,
-            F,
-            N,
-            P,
-            dy_n=dy.stride(0),
-            dy_f=dy.stride(1),
-            dy_p=dy.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        db_sum_part = torch.empty((F, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(F, config["ROWS"]))
+        conv_transpose1d_backward_db_part[grid](
+            dy, db_sum_part, F, N, P, *dy.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(F, config["MERGE"]),)
+        conv_transpose1d_backward_db_finish[grid](
+            db_sum_part, db, F, db.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        conv_transpose1d_backward_db_finish[(triton.cdiv(F, config["MERGE"]),)](
-            db_sum_part,
-            db,
-            F,
-            db.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        conv_transpose1d_backward_db_rows[(triton.cdiv(F, config["ROWS"]),)](
-            dy,
-            db,
-            F,
-            N * P,
-            P,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(F, config["ROWS"]),)
+        conv_transpose1d_backward_db_rows[grid](
+            dy, db, F, N * P, P, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_transpose1d_backward_db_loop[(triton.cdiv(F, config["ROWS"]),)](
-            dy,
-            db,
-            F,
-            N,
-            P,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(F, config["ROWS"]),)
+        conv_transpose1d_backward_db_loop[grid](
+            dy, db, F, N, P, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_conv_transpose1d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:

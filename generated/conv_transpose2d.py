@@ -22,20 +22,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv_transpose2d_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    C,
-    HW,
-    x_i0,
-    x_i1,
-    x_i2i3,
-    x_packed_row,
-    x_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_i1, x_i2i3, x_packed_row, x_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -54,18 +43,9 @@ def conv_transpose2d_x_packed_tile(
 
 @triton.jit
 def conv_transpose2d_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    C,
-    w_i0,
-    w_row,
-    w_packed_row,
-    w_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, C, w_i0, w_row, w_packed_row, w_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -81,36 +61,13 @@ def conv_transpose2d_w_packed_tile(
 
 @triton.jit
 def conv_transpose2d_patches(
-    x_padded_patches,
-    w_padded_tiles,
-    y_ptr,
-    batches,
-    F,
-    c_padded,
-    R,
-    S,
-    N,
-    p_steps,
-    q_steps,
-    P,
-    Q,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    INDEX: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    PATCH_N: tl.constexpr,
-    PATCH_P1: tl.constexpr,
-    PATCH_Q1: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    FLAT: tl.constexpr,
-):
+    x_padded_patches, w_padded_tiles, y_ptr, batches, F, c_padded, R, S, N, p_steps,
+    q_steps, P, Q, y_0, y_1, y_2, y_3,
+    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N: tl.constexpr,
+    PATCH_P1: tl.constexpr, PATCH_Q1: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_p1 = tl.cdiv(p_steps, PATCH_P1)
@@ -185,44 +142,13 @@ def conv_transpose2d_patches(
 
 @triton.jit
 def conv_transpose2d_taps(
-    x_padded_ptr,
-    w_padded_ptr,
-    y_ptr,
-    batches,
-    M,
-    F,
-    c_padded,
-    R,
-    S,
-    p_steps_q_steps,
-    q_steps,
-    p_steps,
-    H,
-    W,
-    P,
-    Q,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    x_padded_3,
-    w_padded_0,
-    w_padded_1,
-    w_padded_2,
-    w_padded_3,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    INDEX: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_padded_ptr, w_padded_ptr, y_ptr, batches, M, F, c_padded, R, S, p_steps_q_steps,
+    q_steps, p_steps, H, W, P, Q, x_padded_0, x_padded_1, x_padded_2, x_padded_3,
+    w_padded_0, w_padded_1, w_padded_2, w_padded_3, y_0, y_1, y_2, y_3,
+    stride: tl.constexpr, pad: tl.constexpr, INDEX: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     z = (tl.program_id(0) % batches).to(tl.int64)
@@ -313,46 +239,14 @@ def conv_transpose2d_taps(
 
 @triton.jit
 def conv_transpose2d_lanes(
-    x_lanes_ptr,
-    w_lanes_ptr,
-    y_ptr,
-    batches,
-    M,
-    F,
-    R,
-    S,
-    p_steps_q_steps,
-    q_steps,
-    p_steps,
-    H,
-    W,
-    P,
-    Q,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    x_lanes_3,
-    w_lanes_0,
-    w_lanes_1,
-    w_lanes_2,
-    w_lanes_3,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    c_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_lanes_ptr, w_lanes_ptr, y_ptr, batches, M, F, R, S, p_steps_q_steps, q_steps, p_steps,
+    H, W, P, Q, x_lanes_0, x_lanes_1, x_lanes_2, x_lanes_3, w_lanes_0, w_lanes_1, w_lanes_2,
+    w_lanes_3, y_0, y_1, y_2, y_3,
+    stride: tl.constexpr, pad: tl.constexpr, c_lanes: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     z = (tl.program_id(0) % batches).to(tl.int64)
@@ -451,46 +345,13 @@ def conv_transpose2d_lanes(
 
 @triton.jit
 def conv_transpose2d_tiles(
-    x_ptr,
-    w_ptr,
-    y_ptr,
-    batches,
-    M,
-    F,
-    R,
-    S,
-    p_steps_q_steps,
-    q_steps,
-    p_steps,
-    H,
-    W,
-    P,
-    Q,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    C: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, w_ptr, y_ptr, batches, M, F, R, S, p_steps_q_steps, q_steps, p_steps, H, W, P, Q,
+    x_0, x_1, x_2, x_3, w_0, w_1, w_2, w_3, y_0, y_1, y_2, y_3,
+    stride: tl.constexpr, pad: tl.constexpr, C: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     z = (tl.program_id(0) % batches).to(tl.int64)
@@ -576,7 +437,7 @@ def conv_transpose2d_tiles(
 def choose_conv_transpose2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -588,29 +449,18 @@ def launch_conv_transpose2d_x_packed(x, x_packed) -> None:
     rows = H * N * W
     cols = C
     _, config = choose_conv_transpose2d_x_packed(cols)
-    conv_transpose2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        H * N * W,
-        C,
-        H * W,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_packed.stride(0),
-        x_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_transpose2d_x_packed_tile[grid](
+        x, x_packed, H * N * W, C, H * W, *x.stride(), *x_packed.stride(),
         WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -622,43 +472,20 @@ def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
     rows = F * R * S
     cols = C
     _, config = choose_conv_transpose2d_w_packed(cols)
-    conv_transpose2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        F * R * S,
-        C,
-        w.stride(0),
-        w.stride(1),
-        w_packed.stride(0),
-        w_packed.stride(1),
-        WIDE=math.gcd(16, F * R * S, w.stride(0), w_packed.stride(1)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_transpose2d_w_packed_tile[grid](
+        w, w_packed, F * R * S, C, *w.stride(), *w_packed.stride(),
+        WIDE=math.gcd(16, F * R * S, w.stride(0), w_packed.stride(1)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def choose_conv_transpose2d(
-    batches: int,
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    apart: int,
-    row: int,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
+    batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
+    apart: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, hip: bool,
     sms: int,
-) -> tuple[str, dict]:
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -666,151 +493,81 @@ def choose_conv_transpose2d(
     if patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row):
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
+        BLOCK_M = (
+            256
+            if itemsize <= 2
+            and BLOCK_N == 128
+            and BLOCK_K * itemsize == 128
+            and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
+            else 128
+        )
+        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and BLOCK_K * itemsize == 128
-                and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            FLAT=False,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=False, num_warps=num_warps,
             num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "patches",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    4,
-                    False,
-                    *call,
-                ),
-                "patches",
-                config,
-            )
-        )
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4, False, *call,
+        )  # fmt: skip
+        found.append((us, "patches", config))
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    4,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 4, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 4, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    4,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 4, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 4, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 4, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 4, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 4, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 4, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -845,25 +602,9 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_transpose2d(
-        batches,
-        M,
-        F,
-        channels,
-        padded,
-        taps,
-        phases,
-        apart,
-        row,
-        patched,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        batches, M, F, channels, padded, taps, phases, apart, row, patched, itemsize,
+        stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -890,83 +631,29 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv_transpose2d_patches[
+        grid = (
             (
-                (
-                    min(3 * sms, batches * PATCHES * triton.cdiv(F, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else batches * PATCHES * triton.cdiv(F, config["BLOCK_N"])
-                ),
-            )
-        ](
-            x_padded_patches,
-            w_padded_tiles,
-            y,
-            stride * stride,
-            F,
-            c_padded,
-            R,
-            S,
-            N,
-            p_steps,
-            q_steps,
-            P,
-            Q,
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            INDEX=INDEX,
-            stride=stride,
-            pad=pad,
-            PATCH_N=PATCH_N,
-            PATCH_P1=PATCH_P1,
-            PATCH_Q1=PATCH_Q1,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+                min(3 * sms, batches * PATCHES * lib.cdiv(F, config["BLOCK_N"]))
+                if config["FLAT"]
+                else batches * PATCHES * lib.cdiv(F, config["BLOCK_N"])
+            ),
         )
+        conv_transpose2d_patches[grid](
+            x_padded_patches, w_padded_tiles, y, stride * stride, F, c_padded, R, S, N, p_steps,
+            q_steps, P, Q, *y.stride(),
+            INDEX=INDEX, stride=stride, pad=pad, PATCH_N=PATCH_N, PATCH_P1=PATCH_P1,
+            PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
-        conv_transpose2d_taps[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            w_padded,
-            y,
-            stride * stride,
-            N * p_steps * q_steps,
-            F,
-            c_padded,
-            R,
-            S,
-            p_steps * q_steps,
-            q_steps,
-            p_steps,
-            H,
-            W,
-            P,
-            Q,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            x_padded.stride(3),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            w_padded.stride(3),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            stride=stride,
-            pad=pad,
-            INDEX=INDEX,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose2d_taps[grid](
+            x_padded, w_padded, y, stride * stride, N * p_steps * q_steps, F, c_padded, R, S,
+            p_steps * q_steps, q_steps, p_steps, H, W, P, Q, *x_padded.stride(), *w_padded.stride(),
+            *y.stride(),
+            stride=stride, pad=pad, INDEX=INDEX, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
@@ -976,47 +663,15 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv_transpose2d_w_packed(w, w_packed)
             w = w_packed.permute(3, 0, 1, 2)
-        conv_transpose2d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            y,
-            stride * stride,
-            N * p_steps * q_steps,
-            F,
-            R,
-            S,
-            p_steps * q_steps,
-            q_steps,
-            p_steps,
-            H,
-            W,
-            P,
-            Q,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            stride=stride,
-            pad=pad,
-            C=C,
-            INDEX=INDEX,
+        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose2d_tiles[grid](
+            x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
+            p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
+            stride=stride, pad=pad, C=C, INDEX=INDEX,
             STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 3, 1)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -1030,89 +685,25 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             w_lanes = torch.empty((F, R, S, c_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., C:].zero_()
             launch_conv_transpose2d_w_packed(w, w_lanes[..., :C])
-        conv_transpose2d_lanes[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            w_lanes,
-            y,
-            stride * stride,
-            N * p_steps * q_steps,
-            F,
-            R,
-            S,
-            p_steps * q_steps,
-            q_steps,
-            p_steps,
-            H,
-            W,
-            P,
-            Q,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            w_lanes.stride(2),
-            w_lanes.stride(3),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            stride=stride,
-            pad=pad,
-            c_lanes=c_lanes,
-            INDEX=INDEX,
+        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose2d_lanes[grid](
+            x_lanes, w_lanes, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps,
+            q_steps, p_steps, H, W, P, Q, *x_lanes.stride(), *w_lanes.stride(), *y.stride(),
+            stride=stride, pad=pad, c_lanes=c_lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_transpose2d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            y,
-            stride * stride,
-            N * p_steps * q_steps,
-            F,
-            R,
-            S,
-            p_steps * q_steps,
-            q_steps,
-            p_steps,
-            H,
-            W,
-            P,
-            Q,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            stride=stride,
-            pad=pad,
-            C=C,
-            INDEX=INDEX,
+        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose2d_tiles[grid](
+            x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
+            p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
+            stride=stride, pad=pad, C=C, INDEX=INDEX,
             STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_conv_transpose2d(
@@ -1271,20 +862,9 @@ def conv_transpose2d(
 
 @triton.jit
 def conv_transpose2d_backward_dx_dy_packed_tile(
-    dy_ptr,
-    dy_packed_ptr,
-    rows,
-    F,
-    PQ,
-    dy_i0,
-    dy_i1,
-    dy_i2i3,
-    dy_packed_row,
-    dy_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dy_packed_ptr, rows, F, PQ, dy_i0, dy_i1, dy_i2i3, dy_packed_row, dy_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1303,20 +883,9 @@ def conv_transpose2d_backward_dx_dy_packed_tile(
 
 @triton.jit
 def conv_transpose2d_backward_dx_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    F,
-    RS,
-    w_i0,
-    w_i1,
-    w_i2i3,
-    w_packed_row,
-    w_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, F, RS, w_i0, w_i1, w_i2i3, w_packed_row, w_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1335,18 +904,9 @@ def conv_transpose2d_backward_dx_w_packed_tile(
 
 @triton.jit
 def conv_transpose2d_backward_dw_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    N,
-    x_i0,
-    x_row,
-    x_packed_row,
-    x_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1362,18 +922,9 @@ def conv_transpose2d_backward_dw_x_packed_tile(
 
 @triton.jit
 def conv_transpose2d_backward_dw_dy_packed_tile(
-    dy_ptr,
-    dy_packed_ptr,
-    rows,
-    N,
-    dy_i0,
-    dy_row,
-    dy_packed_row,
-    dy_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dy_packed_ptr, rows, N, dy_i0, dy_row, dy_packed_row, dy_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1389,34 +940,13 @@ def conv_transpose2d_backward_dw_dy_packed_tile(
 
 @triton.jit
 def conv_transpose2d_backward_dx_patches(
-    dy_padded_patches,
-    w_padded_tiles,
-    dx_ptr,
-    C,
-    f_padded,
-    N,
-    H,
-    W,
-    dy_padded_1,
-    dy_padded_2,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    PATCH_N: tl.constexpr,
-    PATCH_H: tl.constexpr,
-    PATCH_W2: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    FLAT: tl.constexpr,
-):
+    dy_padded_patches, w_padded_tiles, dx_ptr, C, f_padded, N, H, W, dy_padded_1,
+    dy_padded_2, dx_0, dx_1, dx_2, dx_3,
+    R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr, PATCH_H: tl.constexpr,
+    PATCH_W2: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_h = tl.cdiv(H, PATCH_H)
@@ -1471,40 +1001,14 @@ def conv_transpose2d_backward_dx_patches(
 
 @triton.jit
 def conv_transpose2d_backward_dx_taps(
-    dy_padded_ptr,
-    w_padded_ptr,
-    dx_ptr,
-    M,
-    C,
-    f_padded,
-    HW,
-    W,
-    H,
-    P,
-    Q,
-    dy_padded_0,
-    dy_padded_1,
-    dy_padded_2,
-    dy_padded_3,
-    w_padded_c2,
-    w_padded_tap,
-    w_padded_f,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    dy_padded_ptr, w_padded_ptr, dx_ptr, M, C, f_padded, HW, W, H, P, Q, dy_padded_0,
+    dy_padded_1, dy_padded_2, dy_padded_3, w_padded_c2, w_padded_tap, w_padded_f, dx_0,
+    dx_1, dx_2, dx_3,
+    R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -1580,41 +1084,14 @@ def conv_transpose2d_backward_dx_taps(
 
 @triton.jit
 def conv_transpose2d_backward_dx_lanes(
-    dy_lanes_ptr,
-    w_lanes_ptr,
-    dx_ptr,
-    M,
-    C,
-    HW,
-    W,
-    H,
-    P,
-    Q,
-    dy_lanes_0,
-    dy_lanes_1,
-    dy_lanes_2,
-    dy_lanes_3,
-    w_lanes_c2,
-    w_lanes_k,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    f_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, C, HW, W, H, P, Q, dy_lanes_0, dy_lanes_1,
+    dy_lanes_2, dy_lanes_3, w_lanes_c2, w_lanes_k, dx_0, dx_1, dx_2, dx_3,
+    R: tl.constexpr, S: tl.constexpr, f_lanes: tl.constexpr, INDEX: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -1690,42 +1167,13 @@ def conv_transpose2d_backward_dx_lanes(
 
 @triton.jit
 def conv_transpose2d_backward_dx_tiles(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    C,
-    HW,
-    W,
-    H,
-    P,
-    Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    w_c2,
-    w_f,
-    w_r2s2,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    F: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_DY: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, M, C, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, w_c2, w_f, w_r2s2,
+    dx_0, dx_1, dx_2, dx_3,
+    F: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
+    STEP_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -1804,40 +1252,14 @@ def conv_transpose2d_backward_dx_tiles(
 
 @triton.jit
 def conv_transpose2d_backward_dw_taps(
-    x_padded_ptr,
-    dy_padded_ptr,
-    dw_ptr,
-    M,
-    F,
-    n_padded,
-    RS,
-    S,
-    R,
-    H,
-    W,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    x_padded_3,
-    dy_padded_f,
-    dy_padded_tap,
-    dy_padded_n,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n_padded, RS, S, R, H, W, x_padded_0,
+    x_padded_1, x_padded_2, x_padded_3, dy_padded_f, dy_padded_tap, dy_padded_n, dw_0, dw_1,
+    dw_2, dw_3,
+    P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -1906,41 +1328,14 @@ def conv_transpose2d_backward_dw_taps(
 
 @triton.jit
 def conv_transpose2d_backward_dw_lanes(
-    x_lanes_ptr,
-    dy_lanes_ptr,
-    dw_ptr,
-    M,
-    F,
-    RS,
-    S,
-    R,
-    H,
-    W,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    x_lanes_3,
-    dy_lanes_f,
-    dy_lanes_k,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    n_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, RS, S, R, H, W, x_lanes_0, x_lanes_1,
+    x_lanes_2, x_lanes_3, dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
+    P: tl.constexpr, Q: tl.constexpr, n_lanes: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -2009,42 +1404,13 @@ def conv_transpose2d_backward_dw_lanes(
 
 @triton.jit
 def conv_transpose2d_backward_dw_tiles(
-    x_ptr,
-    dy_ptr,
-    dw_ptr,
-    M,
-    F,
-    RS,
-    S,
-    R,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    dy_n,
-    dy_f,
-    dy_pq,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    N: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_DY: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, dy_ptr, dw_ptr, M, F, RS, S, R, H, W, x_0, x_1, x_2, x_3, dy_n, dy_f, dy_pq,
+    dw_0, dw_1, dw_2, dw_3,
+    N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -2117,7 +1483,7 @@ def conv_transpose2d_backward_dw_tiles(
 def choose_conv_transpose2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -2129,29 +1495,18 @@ def launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed) -> None:
     rows = N * P * Q
     cols = F
     _, config = choose_conv_transpose2d_backward_dx_dy_packed(cols)
-    conv_transpose2d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
-    ](
-        dy,
-        dy_packed,
-        N * P * Q,
-        F,
-        P * Q,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        dy_packed.stride(0),
-        dy_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
+    conv_transpose2d_backward_dx_dy_packed_tile[grid](
+        dy, dy_packed, N * P * Q, F, P * Q, *dy.stride(), *dy_packed.stride(),
         WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1), dy_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -2163,29 +1518,18 @@ def launch_conv_transpose2d_backward_dx_w_packed(w, w_packed) -> None:
     rows = C * R * S
     cols = F
     _, config = choose_conv_transpose2d_backward_dx_w_packed(cols)
-    conv_transpose2d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        C * R * S,
-        F,
-        R * S,
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        w_packed.stride(0),
-        w_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
+    conv_transpose2d_backward_dx_w_packed_tile[grid](
+        w, w_packed, C * R * S, F, R * S, *w.stride(), *w_packed.stride(),
         WIDE=math.gcd(16, C * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -2197,27 +1541,18 @@ def launch_conv_transpose2d_backward_dw_x_packed(x, x_packed) -> None:
     rows = C * H * W
     cols = N
     _, config = choose_conv_transpose2d_backward_dw_x_packed(cols)
-    conv_transpose2d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        C * H * W,
-        N,
-        x.stride(0),
-        x.stride(1),
-        x_packed.stride(0),
-        x_packed.stride(1),
-        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv_transpose2d_backward_dw_x_packed_tile[grid](
+        x, x_packed, C * H * W, N, *x.stride(), *x_packed.stride(),
+        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def choose_conv_transpose2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -2229,43 +1564,20 @@ def launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     rows = F * P * Q
     cols = N
     _, config = choose_conv_transpose2d_backward_dw_dy_packed(cols)
-    conv_transpose2d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        dy,
-        dy_packed,
-        F * P * Q,
-        N,
-        dy.stride(0),
-        dy.stride(1),
-        dy_packed.stride(0),
-        dy_packed.stride(1),
-        WIDE=math.gcd(16, F * P * Q, dy.stride(0), dy_packed.stride(1)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv_transpose2d_backward_dw_dy_packed_tile[grid](
+        dy, dy_packed, F * P * Q, N, *dy.stride(), *dy_packed.stride(),
+        WIDE=math.gcd(16, F * P * Q, dy.stride(0), dy_packed.stride(1)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def choose_conv_transpose2d_backward_dx(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    hop: int,
-    over: int,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, hip: bool,
     sms: int,
-) -> tuple[str, dict]:
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -2273,151 +1585,82 @@ def choose_conv_transpose2d_backward_dx(
     if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
+        BLOCK_M = (
+            256
+            if itemsize <= 2
+            and BLOCK_N == 128
+            and BLOCK_K * itemsize == 128
+            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
+            else 128
+        )
+        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
+        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and BLOCK_K * itemsize == 128
-                and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
             num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "patches",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "patches",
-                config,
-            )
-        )
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "patches", config))
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -2452,25 +1695,9 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose2d_backward_dx(
-        M,
-        C,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        hop,
-        over,
-        patched,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        M, C, channels, padded, taps, phases, depth, hop, over, patched, itemsize, stored_bytes,
+        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -2495,78 +1722,28 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(C, R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv_transpose2d_backward_dx_patches[
+        grid = (
             (
-                (
-                    min(3 * sms, PATCHES * triton.cdiv(C, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else PATCHES * triton.cdiv(C, config["BLOCK_N"])
-                ),
-            )
-        ](
-            dy_padded_patches,
-            w_padded_tiles,
-            dx,
-            C,
-            f_padded,
-            N,
-            H,
-            W,
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            R=R,
-            S=S,
-            PATCH_N=PATCH_N,
-            PATCH_H=PATCH_H,
-            PATCH_W2=PATCH_W2,
-            pad=pad,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+                min(3 * sms, PATCHES * lib.cdiv(C, config["BLOCK_N"]))
+                if config["FLAT"]
+                else PATCHES * lib.cdiv(C, config["BLOCK_N"])
+            ),
         )
+        conv_transpose2d_backward_dx_patches[grid](
+            dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, H, W, dy_padded.stride(1),
+            dy_padded.stride(2), *dx.stride(),
+            R=R, S=S, PATCH_N=PATCH_N, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad, stride=stride,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, R * S, f_padded)
-        conv_transpose2d_backward_dx_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy_padded,
-            w_padded,
-            dx,
-            H * N * W,
-            C,
-            f_padded,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy_padded.stride(0),
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            dy_padded.stride(3),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            stride=stride,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose2d_backward_dx_taps[grid](
+            dy_padded, w_padded, dx, H * N * W, C, f_padded, H * W, W, H, P, Q, *dy_padded.stride(),
+            *w_padded.stride(), *dx.stride(),
+            R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if dy.stride(1) != 1:  # its channels lie apart
             dy_packed = torch.empty((N, P, Q, F), dtype=dy.dtype, device=dy.device)
@@ -2577,43 +1754,14 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             launch_conv_transpose2d_backward_dx_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         w = lib.reshaped(w, C, F, R * S)
-        conv_transpose2d_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy,
-            w,
-            dx,
-            H * N * W,
-            C,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            F=F,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)),
-            stride=stride,
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose2d_backward_dx_tiles[grid](
+            dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
+            F=F, R=R, S=S, INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         dy_lanes = dy.permute(0, 2, 3, 1)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -2628,100 +1776,32 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_lanes[..., F:].zero_()
             launch_conv_transpose2d_backward_dx_w_packed(w, w_lanes[..., :F])
         w_lanes = lib.reshaped(w_lanes, C, R * S * f_lanes)
-        conv_transpose2d_backward_dx_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy_lanes,
-            w_lanes,
-            dx,
-            H * N * W,
-            C,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy_lanes.stride(0),
-            dy_lanes.stride(1),
-            dy_lanes.stride(2),
-            dy_lanes.stride(3),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            R=R,
-            S=S,
-            f_lanes=f_lanes,
-            INDEX=INDEX,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose2d_backward_dx_lanes[grid](
+            dy_lanes, w_lanes, dx, H * N * W, C, H * W, W, H, P, Q, *dy_lanes.stride(),
+            *w_lanes.stride(), *dx.stride(),
+            R=R, S=S, f_lanes=f_lanes, INDEX=INDEX,
             STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2)),
-            stride=stride,
-            pad=pad,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            stride=stride, pad=pad, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         w = lib.reshaped(w, C, F, R * S)
-        conv_transpose2d_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy,
-            w,
-            dx,
-            H * N * W,
-            C,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            F=F,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)),
-            stride=stride,
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose2d_backward_dx_tiles[grid](
+            dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
+            F=F, R=R, S=S, INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)), stride=stride, pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_transpose2d_backward_dw(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    lanes_bytes: int, padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -2729,117 +1809,60 @@ def choose_conv_transpose2d_backward_dw(
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    2,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -2869,22 +1892,9 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose2d_backward_dw(
-        M,
-        F,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        M, F, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
+        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
@@ -2902,41 +1912,13 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, P * Q, n_padded)
-        conv_transpose2d_backward_dw_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            dy_padded,
-            dw,
-            C * R * S,
-            F,
-            n_padded,
-            R * S,
-            S,
-            R,
-            H,
-            W,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            x_padded.stride(3),
-            dy_padded.stride(0),
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            pad=pad,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose2d_backward_dw_taps[grid](
+            x_padded, dy_padded, dw, C * R * S, F, n_padded, R * S, S, R, H, W, *x_padded.stride(),
+            *dy_padded.stride(), *dw.stride(),
+            P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(0) != 1:  # its channels lie apart
             x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
@@ -2947,43 +1929,13 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(3, 0, 1, 2)
         dy = lib.reshaped(dy, N, F, P * Q)
-        conv_transpose2d_backward_dw_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            dy,
-            dw,
-            C * R * S,
-            F,
-            R * S,
-            S,
-            R,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            N=N,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad,
-            stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose2d_backward_dw_tiles[grid](
+            x, dy, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dy.stride(), *dw.stride(),
+            N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            pad=pad, stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -2998,81 +1950,24 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_lanes[..., N:].zero_()
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = lib.reshaped(dy_lanes, F, P * Q * n_lanes)
-        conv_transpose2d_backward_dw_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            dy_lanes,
-            dw,
-            C * R * S,
-            F,
-            R * S,
-            S,
-            R,
-            H,
-            W,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            dy_lanes.stride(0),
-            dy_lanes.stride(1),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            P=P,
-            Q=Q,
-            n_lanes=n_lanes,
-            INDEX=INDEX,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose2d_backward_dw_lanes[grid](
+            x_lanes, dy_lanes, dw, C * R * S, F, R * S, S, R, H, W, *x_lanes.stride(),
+            *dy_lanes.stride(), *dw.stride(),
+            P=P, Q=Q, n_lanes=n_lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            pad=pad,
-            stride=stride,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            pad=pad, stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, F, P * Q)
-        conv_transpose2d_backward_dw_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            dy,
-            dw,
-            C * R * S,
-            F,
-            R * S,
-            S,
-            R,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            N=N,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
-            pad=pad,
-            stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose2d_backward_dw_tiles[grid](
+            x, dy, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dy.stride(), *dw.stride(),
+            N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            pad=pad, stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_conv_transpose2d_backward(x, w, dy, dx, dw, stride, pad, out_pad) -> None:

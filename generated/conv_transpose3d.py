@@ -25,20 +25,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv_transpose3d_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    C,
-    DHW,
-    x_i0,
-    x_i1,
-    x_i2i3i4,
-    x_packed_row,
-    x_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, C, DHW, x_i0, x_i1, x_i2i3i4, x_packed_row, x_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -57,18 +46,9 @@ def conv_transpose3d_x_packed_tile(
 
 @triton.jit
 def conv_transpose3d_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    C,
-    w_i0,
-    w_row,
-    w_packed_row,
-    w_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, C, w_i0, w_row, w_packed_row, w_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -84,43 +64,13 @@ def conv_transpose3d_w_packed_tile(
 
 @triton.jit
 def conv_transpose3d_patches(
-    x_padded_patches,
-    w_padded_tiles,
-    b_ptr,
-    y_ptr,
-    batches,
-    F,
-    c_padded,
-    K,
-    R,
-    S,
-    N,
-    o_steps,
-    p_steps,
-    q_steps,
-    O,
-    P,
-    Q,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    y_4,
-    INDEX: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    PATCH_N: tl.constexpr,
-    PATCH_O1: tl.constexpr,
-    PATCH_P1: tl.constexpr,
-    PATCH_Q1: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    FLAT: tl.constexpr,
-):
+    x_padded_patches, w_padded_tiles, b_ptr, y_ptr, batches, F, c_padded, K, R, S, N,
+    o_steps, p_steps, q_steps, O, P, Q, b_0, y_0, y_1, y_2, y_3, y_4,
+    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N: tl.constexpr,
+    PATCH_O1: tl.constexpr, PATCH_P1: tl.constexpr, PATCH_Q1: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_o1 = tl.cdiv(o_steps, PATCH_O1)
@@ -219,54 +169,14 @@ def conv_transpose3d_patches(
 
 @triton.jit
 def conv_transpose3d_taps(
-    x_padded_ptr,
-    w_padded_ptr,
-    b_ptr,
-    y_ptr,
-    batches,
-    M,
-    F,
-    c_padded,
-    K,
-    R,
-    S,
-    o_steps_p_steps_q_steps,
-    p_steps_q_steps,
-    o_steps,
-    q_steps,
-    p_steps,
-    D,
-    H,
-    W,
-    O,
-    P,
-    Q,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    x_padded_3,
-    x_padded_4,
-    w_padded_0,
-    w_padded_1,
-    w_padded_2,
-    w_padded_3,
-    w_padded_4,
-    b_f,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    y_4,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    INDEX: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_padded_ptr, w_padded_ptr, b_ptr, y_ptr, batches, M, F, c_padded, K, R, S,
+    o_steps_p_steps_q_steps, p_steps_q_steps, o_steps, q_steps, p_steps, D, H, W, O, P, Q,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, w_padded_0, w_padded_1,
+    w_padded_2, w_padded_3, w_padded_4, b_f, y_0, y_1, y_2, y_3, y_4,
+    stride: tl.constexpr, pad: tl.constexpr, INDEX: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     z = (tl.program_id(0) % batches).to(tl.int64)
@@ -375,56 +285,15 @@ def conv_transpose3d_taps(
 
 @triton.jit
 def conv_transpose3d_lanes(
-    x_lanes_ptr,
-    w_lanes_ptr,
-    b_ptr,
-    y_ptr,
-    batches,
-    M,
-    F,
-    K,
-    R,
-    S,
-    o_steps_p_steps_q_steps,
-    p_steps_q_steps,
-    o_steps,
-    q_steps,
-    p_steps,
-    D,
-    H,
-    W,
-    O,
-    P,
-    Q,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    x_lanes_3,
-    x_lanes_4,
-    w_lanes_0,
-    w_lanes_1,
-    w_lanes_2,
-    w_lanes_3,
-    w_lanes_4,
-    b_f,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    y_4,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    c_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, batches, M, F, K, R, S, o_steps_p_steps_q_steps,
+    p_steps_q_steps, o_steps, q_steps, p_steps, D, H, W, O, P, Q, x_lanes_0, x_lanes_1,
+    x_lanes_2, x_lanes_3, x_lanes_4, w_lanes_0, w_lanes_1, w_lanes_2, w_lanes_3, w_lanes_4,
+    b_f, y_0, y_1, y_2, y_3, y_4,
+    stride: tl.constexpr, pad: tl.constexpr, c_lanes: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     z = (tl.program_id(0) % batches).to(tl.int64)
@@ -544,56 +413,14 @@ def conv_transpose3d_lanes(
 
 @triton.jit
 def conv_transpose3d_tiles(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    batches,
-    M,
-    F,
-    K,
-    R,
-    S,
-    o_steps_p_steps_q_steps,
-    p_steps_q_steps,
-    o_steps,
-    q_steps,
-    p_steps,
-    D,
-    H,
-    W,
-    O,
-    P,
-    Q,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    x_4,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    w_4,
-    b_f,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    y_4,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    C: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, batches, M, F, K, R, S, o_steps_p_steps_q_steps,
+    p_steps_q_steps, o_steps, q_steps, p_steps, D, H, W, O, P, Q, x_0, x_1, x_2, x_3, x_4,
+    w_0, w_1, w_2, w_3, w_4, b_f, y_0, y_1, y_2, y_3, y_4,
+    stride: tl.constexpr, pad: tl.constexpr, C: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     z = (tl.program_id(0) % batches).to(tl.int64)
@@ -712,7 +539,7 @@ def conv_transpose3d_tiles(
 def choose_conv_transpose3d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -724,29 +551,18 @@ def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
     rows = D * H * N * W
     cols = C
     _, config = choose_conv_transpose3d_x_packed(cols)
-    conv_transpose3d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        D * H * N * W,
-        C,
-        D * H * W,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_packed.stride(0),
-        x_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_transpose3d_x_packed_tile[grid](
+        x, x_packed, D * H * N * W, C, D * H * W, *x.stride(), *x_packed.stride(),
         WIDE=math.gcd(16, D * H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose3d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -758,43 +574,20 @@ def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
     rows = F * K * R * S
     cols = C
     _, config = choose_conv_transpose3d_w_packed(cols)
-    conv_transpose3d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        F * K * R * S,
-        C,
-        w.stride(0),
-        w.stride(1),
-        w_packed.stride(0),
-        w_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
+    conv_transpose3d_w_packed_tile[grid](
+        w, w_packed, F * K * R * S, C, *w.stride(), *w_packed.stride(),
         WIDE=math.gcd(16, F * K * R * S, w.stride(0), w_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose3d(
-    batches: int,
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    apart: int,
-    row: int,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
+    batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
+    apart: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, hip: bool,
     sms: int,
-) -> tuple[str, dict]:
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -802,151 +595,81 @@ def choose_conv_transpose3d(
     if patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row):
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
+        BLOCK_M = (
+            256
+            if itemsize <= 2
+            and BLOCK_N == 128
+            and BLOCK_K * itemsize == 128
+            and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
+            else 128
+        )
+        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and BLOCK_K * itemsize == 128
-                and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            FLAT=False,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=False, num_warps=num_warps,
             num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "patches",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    6,
-                    False,
-                    *call,
-                ),
-                "patches",
-                config,
-            )
-        )
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, *call,
+        )  # fmt: skip
+        found.append((us, "patches", config))
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    6,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 6, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 6, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    6,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 6, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 6, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 6, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 6, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 6, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 6, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -984,25 +707,9 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_transpose3d(
-        batches,
-        M,
-        F,
-        channels,
-        padded,
-        taps,
-        phases,
-        apart,
-        row,
-        patched,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        batches, M, F, channels, padded, taps, phases, apart, row, patched, itemsize,
+        stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -1034,100 +741,30 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, K * R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv_transpose3d_patches[
+        grid = (
             (
-                (
-                    min(3 * sms, batches * PATCHES * triton.cdiv(F, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else batches * PATCHES * triton.cdiv(F, config["BLOCK_N"])
-                ),
-            )
-        ](
-            x_padded_patches,
-            w_padded_tiles,
-            b,
-            y,
-            stride * stride * stride,
-            F,
-            c_padded,
-            K,
-            R,
-            S,
-            N,
-            o_steps,
-            p_steps,
-            q_steps,
-            O,
-            P,
-            Q,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            y.stride(4),
-            INDEX=INDEX,
-            stride=stride,
-            pad=pad,
-            PATCH_N=PATCH_N,
-            PATCH_O1=PATCH_O1,
-            PATCH_P1=PATCH_P1,
-            PATCH_Q1=PATCH_Q1,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+                min(3 * sms, batches * PATCHES * lib.cdiv(F, config["BLOCK_N"]))
+                if config["FLAT"]
+                else batches * PATCHES * lib.cdiv(F, config["BLOCK_N"])
+            ),
         )
+        conv_transpose3d_patches[grid](
+            x_padded_patches, w_padded_tiles, b, y, stride * stride * stride, F, c_padded, K, R, S,
+            N, o_steps, p_steps, q_steps, O, P, Q, b.stride(0), *y.stride(),
+            INDEX=INDEX, stride=stride, pad=pad, PATCH_N=PATCH_N, PATCH_O1=PATCH_O1,
+            PATCH_P1=PATCH_P1, PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
-        conv_transpose3d_taps[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            w_padded,
-            b,
-            y,
-            stride * stride * stride,
-            N * o_steps * p_steps * q_steps,
-            F,
-            c_padded,
-            K,
-            R,
-            S,
-            o_steps * p_steps * q_steps,
-            p_steps * q_steps,
-            o_steps,
-            q_steps,
-            p_steps,
-            D,
-            H,
-            W,
-            O,
-            P,
-            Q,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            x_padded.stride(3),
-            x_padded.stride(4),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            w_padded.stride(3),
-            w_padded.stride(4),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            y.stride(4),
-            stride=stride,
-            pad=pad,
-            INDEX=INDEX,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose3d_taps[grid](
+            x_padded, w_padded, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F,
+            c_padded, K, R, S, o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps,
+            p_steps, D, H, W, O, P, Q, *x_padded.stride(), *w_padded.stride(), b.stride(0),
+            *y.stride(),
+            stride=stride, pad=pad, INDEX=INDEX, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
@@ -1137,57 +774,16 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv_transpose3d_w_packed(w, w_packed)
             w = w_packed.permute(4, 0, 1, 2, 3)
-        conv_transpose3d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            stride * stride * stride,
-            N * o_steps * p_steps * q_steps,
-            F,
-            K,
-            R,
-            S,
-            o_steps * p_steps * q_steps,
-            p_steps * q_steps,
-            o_steps,
-            q_steps,
-            p_steps,
-            D,
-            H,
-            W,
-            O,
-            P,
-            Q,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            w.stride(4),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            y.stride(4),
-            stride=stride,
-            pad=pad,
-            C=C,
-            INDEX=INDEX,
+        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose3d_tiles[grid](
+            x, w, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K, R, S,
+            o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H, W, O,
+            P, Q, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            stride=stride, pad=pad, C=C, INDEX=INDEX,
             STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
             STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 3, 4, 1)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -1201,113 +797,27 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             w_lanes = torch.empty((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., C:].zero_()
             launch_conv_transpose3d_w_packed(w, w_lanes[..., :C])
-        conv_transpose3d_lanes[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            w_lanes,
-            b,
-            y,
-            stride * stride * stride,
-            N * o_steps * p_steps * q_steps,
-            F,
-            K,
-            R,
-            S,
-            o_steps * p_steps * q_steps,
-            p_steps * q_steps,
-            o_steps,
-            q_steps,
-            p_steps,
-            D,
-            H,
-            W,
-            O,
-            P,
-            Q,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            x_lanes.stride(4),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            w_lanes.stride(2),
-            w_lanes.stride(3),
-            w_lanes.stride(4),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            y.stride(4),
-            stride=stride,
-            pad=pad,
-            c_lanes=c_lanes,
-            INDEX=INDEX,
-            STEP_X_LANES=math.gcd(
-                16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)
-            ),
-            STEP_W_LANES=math.gcd(
-                16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2), w_lanes.stride(3)
-            ),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose3d_lanes[grid](
+            x_lanes, w_lanes, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K,
+            R, S, o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H,
+            W, O, P, Q, *x_lanes.stride(), *w_lanes.stride(), b.stride(0), *y.stride(),
+            stride=stride, pad=pad, c_lanes=c_lanes, INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)),
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2), w_lanes.stride(3)),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_transpose3d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            stride * stride * stride,
-            N * o_steps * p_steps * q_steps,
-            F,
-            K,
-            R,
-            S,
-            o_steps * p_steps * q_steps,
-            p_steps * q_steps,
-            o_steps,
-            q_steps,
-            p_steps,
-            D,
-            H,
-            W,
-            O,
-            P,
-            Q,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            w.stride(4),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            y.stride(4),
-            stride=stride,
-            pad=pad,
-            C=C,
-            INDEX=INDEX,
+        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose3d_tiles[grid](
+            x, w, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K, R, S,
+            o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H, W, O,
+            P, Q, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            stride=stride, pad=pad, C=C, INDEX=INDEX,
             STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
             STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_conv_transpose3d(
@@ -1519,20 +1029,10 @@ def conv_transpose3d(
 
 @triton.jit
 def conv_transpose3d_backward_dx_dy_packed_tile(
-    dy_ptr,
-    dy_packed_ptr,
-    rows,
-    F,
-    OPQ,
-    dy_i0,
-    dy_i1,
-    dy_i2i3i4,
-    dy_packed_row,
+    dy_ptr, dy_packed_ptr, rows, F, OPQ, dy_i0, dy_i1, dy_i2i3i4, dy_packed_row,
     dy_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1551,20 +1051,9 @@ def conv_transpose3d_backward_dx_dy_packed_tile(
 
 @triton.jit
 def conv_transpose3d_backward_dx_w_packed_tile(
-    w_ptr,
-    w_packed_ptr,
-    rows,
-    F,
-    KRS,
-    w_i0,
-    w_i1,
-    w_i2i3i4,
-    w_packed_row,
-    w_packed_i1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    w_ptr, w_packed_ptr, rows, F, KRS, w_i0, w_i1, w_i2i3i4, w_packed_row, w_packed_i1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1583,18 +1072,9 @@ def conv_transpose3d_backward_dx_w_packed_tile(
 
 @triton.jit
 def conv_transpose3d_backward_dw_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    N,
-    x_i0,
-    x_row,
-    x_packed_row,
-    x_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1610,18 +1090,9 @@ def conv_transpose3d_backward_dw_x_packed_tile(
 
 @triton.jit
 def conv_transpose3d_backward_dw_dy_packed_tile(
-    dy_ptr,
-    dy_packed_ptr,
-    rows,
-    N,
-    dy_i0,
-    dy_row,
-    dy_packed_row,
-    dy_packed_i0,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dy_packed_ptr, rows, N, dy_i0, dy_row, dy_packed_row, dy_packed_i0,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -1637,39 +1108,13 @@ def conv_transpose3d_backward_dw_dy_packed_tile(
 
 @triton.jit
 def conv_transpose3d_backward_dx_patches(
-    dy_padded_patches,
-    w_padded_tiles,
-    dx_ptr,
-    C,
-    f_padded,
-    N,
-    D,
-    H,
-    W,
-    dy_padded_1,
-    dy_padded_2,
-    dy_padded_3,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    dx_4,
-    K: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    PATCH_N: tl.constexpr,
-    PATCH_D: tl.constexpr,
-    PATCH_H: tl.constexpr,
-    PATCH_W2: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    FLAT: tl.constexpr,
-):
+    dy_padded_patches, w_padded_tiles, dx_ptr, C, f_padded, N, D, H, W, dy_padded_1,
+    dy_padded_2, dy_padded_3, dx_0, dx_1, dx_2, dx_3, dx_4,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr,
+    PATCH_D: tl.constexpr, PATCH_H: tl.constexpr, PATCH_W2: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_d = tl.cdiv(D, PATCH_D)
@@ -1731,46 +1176,14 @@ def conv_transpose3d_backward_dx_patches(
 
 @triton.jit
 def conv_transpose3d_backward_dx_taps(
-    dy_padded_ptr,
-    w_padded_ptr,
-    dx_ptr,
-    M,
-    C,
-    f_padded,
-    DHW,
-    HW,
-    D,
-    W,
-    H,
-    O,
-    P,
-    Q,
-    dy_padded_0,
-    dy_padded_1,
-    dy_padded_2,
-    dy_padded_3,
-    dy_padded_4,
-    w_padded_c2,
-    w_padded_tap,
-    w_padded_f,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    dx_4,
-    K: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    dy_padded_ptr, w_padded_ptr, dx_ptr, M, C, f_padded, DHW, HW, D, W, H, O, P, Q,
+    dy_padded_0, dy_padded_1, dy_padded_2, dy_padded_3, dy_padded_4, w_padded_c2,
+    w_padded_tap, w_padded_f, dx_0, dx_1, dx_2, dx_3, dx_4,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
+    stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -1855,47 +1268,15 @@ def conv_transpose3d_backward_dx_taps(
 
 @triton.jit
 def conv_transpose3d_backward_dx_lanes(
-    dy_lanes_ptr,
-    w_lanes_ptr,
-    dx_ptr,
-    M,
-    C,
-    DHW,
-    HW,
-    D,
-    W,
-    H,
-    O,
-    P,
-    Q,
-    dy_lanes_0,
-    dy_lanes_1,
-    dy_lanes_2,
-    dy_lanes_3,
-    dy_lanes_4,
-    w_lanes_c2,
-    w_lanes_k,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    dx_4,
-    K: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    f_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    STEP_W_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, C, DHW, HW, D, W, H, O, P, Q, dy_lanes_0,
+    dy_lanes_1, dy_lanes_2, dy_lanes_3, dy_lanes_4, w_lanes_c2, w_lanes_k, dx_0, dx_1, dx_2,
+    dx_3, dx_4,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f_lanes: tl.constexpr,
+    INDEX: tl.constexpr, STEP_DY_LANES: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -1981,48 +1362,13 @@ def conv_transpose3d_backward_dx_lanes(
 
 @triton.jit
 def conv_transpose3d_backward_dx_tiles(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    C,
-    DHW,
-    HW,
-    D,
-    W,
-    H,
-    O,
-    P,
-    Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    dy_4,
-    w_c2,
-    w_f,
-    w_k2r2s2,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    dx_4,
-    F: tl.constexpr,
-    K: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_DY: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    STEP_W: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, M, C, DHW, HW, D, W, H, O, P, Q, dy_0, dy_1, dy_2, dy_3, dy_4,
+    w_c2, w_f, w_k2r2s2, dx_0, dx_1, dx_2, dx_3, dx_4,
+    F: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
+    STEP_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
@@ -2111,46 +1457,14 @@ def conv_transpose3d_backward_dx_tiles(
 
 @triton.jit
 def conv_transpose3d_backward_dw_taps(
-    x_padded_ptr,
-    dy_padded_ptr,
-    dw_ptr,
-    M,
-    F,
-    n_padded,
-    KRS,
-    RS,
-    K,
-    S,
-    R,
-    D,
-    H,
-    W,
-    x_padded_0,
-    x_padded_1,
-    x_padded_2,
-    x_padded_3,
-    x_padded_4,
-    dy_padded_f,
-    dy_padded_tap,
-    dy_padded_n,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    dw_4,
-    O: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    INDEX: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n_padded, KRS, RS, K, S, R, D, H, W,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, dy_padded_f, dy_padded_tap,
+    dy_padded_n, dw_0, dw_1, dw_2, dw_3, dw_4,
+    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
+    pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -2227,47 +1541,15 @@ def conv_transpose3d_backward_dw_taps(
 
 @triton.jit
 def conv_transpose3d_backward_dw_lanes(
-    x_lanes_ptr,
-    dy_lanes_ptr,
-    dw_ptr,
-    M,
-    F,
-    KRS,
-    RS,
-    K,
-    S,
-    R,
-    D,
-    H,
-    W,
-    x_lanes_0,
-    x_lanes_1,
-    x_lanes_2,
-    x_lanes_3,
-    x_lanes_4,
-    dy_lanes_f,
-    dy_lanes_k,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    dw_4,
-    O: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    n_lanes: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X_LANES: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_DY_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_lanes_0,
+    x_lanes_1, x_lanes_2, x_lanes_3, x_lanes_4, dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2,
+    dw_3, dw_4,
+    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n_lanes: tl.constexpr,
+    INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -2345,48 +1627,13 @@ def conv_transpose3d_backward_dw_lanes(
 
 @triton.jit
 def conv_transpose3d_backward_dw_tiles(
-    x_ptr,
-    dy_ptr,
-    dw_ptr,
-    M,
-    F,
-    KRS,
-    RS,
-    K,
-    S,
-    R,
-    D,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    x_4,
-    dy_n,
-    dy_f,
-    dy_opq,
-    dw_0,
-    dw_1,
-    dw_2,
-    dw_3,
-    dw_4,
-    N: tl.constexpr,
-    O: tl.constexpr,
-    P: tl.constexpr,
-    Q: tl.constexpr,
-    INDEX: tl.constexpr,
-    STEP_X: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    STEP_DY: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, dy_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_0, x_1, x_2, x_3, x_4, dy_n,
+    dy_f, dy_opq, dw_0, dw_1, dw_2, dw_3, dw_4,
+    N: tl.constexpr, O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
@@ -2467,20 +1714,9 @@ def conv_transpose3d_backward_dw_tiles(
 
 @triton.jit
 def conv_transpose3d_backward_db_rows(
-    dy_ptr,
-    db_ptr,
-    F,
-    cols,
-    OPQ,
-    dy_n,
-    dy_f,
-    dy_opq,
-    db_f,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, F, cols, OPQ, dy_n, dy_f, dy_opq, db_f,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2498,20 +1734,9 @@ def conv_transpose3d_backward_db_rows(
 
 @triton.jit
 def conv_transpose3d_backward_db_loop(
-    dy_ptr,
-    db_ptr,
-    F,
-    N,
-    cols,
-    dy_n,
-    dy_f,
-    dy_opq,
-    db_f,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, F, N, cols, dy_n, dy_f, dy_opq, db_f,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2535,21 +1760,10 @@ def conv_transpose3d_backward_db_loop(
 
 @triton.jit
 def conv_transpose3d_backward_db_part(
-    dy_ptr,
-    db_sum_part_ptr,
-    F,
-    N,
-    cols,
-    CHUNK,
-    dy_n,
-    dy_f,
-    dy_opq,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, db_sum_part_ptr, F, N, cols, dy_n, dy_f, dy_opq, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2574,8 +1788,9 @@ def conv_transpose3d_backward_db_part(
 
 @triton.jit
 def conv_transpose3d_backward_db_finish(
-    db_sum_part_ptr, db_ptr, F, db_f, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    db_sum_part_ptr, db_ptr, F, db_f,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     f = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -2589,7 +1804,7 @@ def conv_transpose3d_backward_db_finish(
 def choose_conv_transpose3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -2601,29 +1816,18 @@ def launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed) -> None:
     rows = N * O * P * Q
     cols = F
     _, config = choose_conv_transpose3d_backward_dx_dy_packed(cols)
-    conv_transpose3d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
-    ](
-        dy,
-        dy_packed,
-        N * O * P * Q,
-        F,
-        O * P * Q,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        dy_packed.stride(0),
-        dy_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
+    conv_transpose3d_backward_dx_dy_packed_tile[grid](
+        dy, dy_packed, N * O * P * Q, F, O * P * Q, *dy.stride(), *dy_packed.stride(),
         WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1), dy_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -2635,29 +1839,18 @@ def launch_conv_transpose3d_backward_dx_w_packed(w, w_packed) -> None:
     rows = C * K * R * S
     cols = F
     _, config = choose_conv_transpose3d_backward_dx_w_packed(cols)
-    conv_transpose3d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        C * K * R * S,
-        F,
-        K * R * S,
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        w_packed.stride(0),
-        w_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
+    conv_transpose3d_backward_dx_w_packed_tile[grid](
+        w, w_packed, C * K * R * S, F, K * R * S, *w.stride(), *w_packed.stride(),
         WIDE=math.gcd(16, C * K * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -2669,27 +1862,18 @@ def launch_conv_transpose3d_backward_dw_x_packed(x, x_packed) -> None:
     rows = C * D * H * W
     cols = N
     _, config = choose_conv_transpose3d_backward_dw_x_packed(cols)
-    conv_transpose3d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        C * D * H * W,
-        N,
-        x.stride(0),
-        x.stride(1),
-        x_packed.stride(0),
-        x_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv_transpose3d_backward_dw_x_packed_tile[grid](
+        x, x_packed, C * D * H * W, N, *x.stride(), *x_packed.stride(),
         WIDE=math.gcd(16, C * D * H * W, x.stride(0), x_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -2701,43 +1885,20 @@ def launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed) -> None:
     rows = F * O * P * Q
     cols = N
     _, config = choose_conv_transpose3d_backward_dw_dy_packed(cols)
-    conv_transpose3d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
-    ](
-        dy,
-        dy_packed,
-        F * O * P * Q,
-        N,
-        dy.stride(0),
-        dy.stride(1),
-        dy_packed.stride(0),
-        dy_packed.stride(1),
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
+    conv_transpose3d_backward_dw_dy_packed_tile[grid](
+        dy, dy_packed, F * O * P * Q, N, *dy.stride(), *dy_packed.stride(),
         WIDE=math.gcd(16, F * O * P * Q, dy.stride(0), dy_packed.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_conv_transpose3d_backward_dx(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    hop: int,
-    over: int,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, hip: bool,
     sms: int,
-) -> tuple[str, dict]:
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -2745,151 +1906,82 @@ def choose_conv_transpose3d_backward_dx(
     if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
+        BLOCK_M = (
+            256
+            if itemsize <= 2
+            and BLOCK_N == 128
+            and BLOCK_K * itemsize == 128
+            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
+            else 128
+        )
+        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
+        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and BLOCK_K * itemsize == 128
-                and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
             num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "patches",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    3,
-                    False,
-                    *call,
-                ),
-                "patches",
-                config,
-            )
-        )
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
+        )  # fmt: skip
+        found.append((us, "patches", config))
     # by pointers, one tap and its packed channels a step, 256 columns
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    3,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    3,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -2926,25 +2018,9 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_dx(
-        M,
-        C,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        hop,
-        over,
-        patched,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        M, C, channels, padded, taps, phases, depth, hop, over, patched, itemsize, stored_bytes,
+        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -2979,89 +2055,29 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(C, K * R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv_transpose3d_backward_dx_patches[
+        grid = (
             (
-                (
-                    min(3 * sms, PATCHES * triton.cdiv(C, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else PATCHES * triton.cdiv(C, config["BLOCK_N"])
-                ),
-            )
-        ](
-            dy_padded_patches,
-            w_padded_tiles,
-            dx,
-            C,
-            f_padded,
-            N,
-            D,
-            H,
-            W,
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            dy_padded.stride(3),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            dx.stride(4),
-            K=K,
-            R=R,
-            S=S,
-            PATCH_N=PATCH_N,
-            PATCH_D=PATCH_D,
-            PATCH_H=PATCH_H,
-            PATCH_W2=PATCH_W2,
-            pad=pad,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+                min(3 * sms, PATCHES * lib.cdiv(C, config["BLOCK_N"]))
+                if config["FLAT"]
+                else PATCHES * lib.cdiv(C, config["BLOCK_N"])
+            ),
         )
+        conv_transpose3d_backward_dx_patches[grid](
+            dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, D, H, W, dy_padded.stride(1),
+            dy_padded.stride(2), dy_padded.stride(3), *dx.stride(),
+            K=K, R=R, S=S, PATCH_N=PATCH_N, PATCH_D=PATCH_D, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2,
+            pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, K * R * S, f_padded)
-        conv_transpose3d_backward_dx_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy_padded,
-            w_padded,
-            dx,
-            D * H * N * W,
-            C,
-            f_padded,
-            D * H * W,
-            H * W,
-            D,
-            W,
-            H,
-            O,
-            P,
-            Q,
-            dy_padded.stride(0),
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            dy_padded.stride(3),
-            dy_padded.stride(4),
-            w_padded.stride(0),
-            w_padded.stride(1),
-            w_padded.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            dx.stride(4),
-            K=K,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            stride=stride,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose3d_backward_dx_taps[grid](
+            dy_padded, w_padded, dx, D * H * N * W, C, f_padded, D * H * W, H * W, D, W, H, O, P, Q,
+            *dy_padded.stride(), *w_padded.stride(), *dx.stride(),
+            K=K, R=R, S=S, INDEX=INDEX, stride=stride, pad=pad, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if dy.stride(1) != 1:  # its channels lie apart
             dy_packed = torch.empty((N, O, P, Q, F), dtype=dy.dtype, device=dy.device)
@@ -3072,49 +2088,15 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             launch_conv_transpose3d_backward_dx_w_packed(w, w_packed)
             w = w_packed.permute(0, 4, 1, 2, 3)
         w = lib.reshaped(w, C, F, K * R * S)
-        conv_transpose3d_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy,
-            w,
-            dx,
-            D * H * N * W,
-            C,
-            D * H * W,
-            H * W,
-            D,
-            W,
-            H,
-            O,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dy.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            dx.stride(4),
-            F=F,
-            K=K,
-            R=R,
-            S=S,
-            INDEX=INDEX,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose3d_backward_dx_tiles[grid](
+            dy, w, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
+            *w.stride(), *dx.stride(),
+            F=F, K=K, R=R, S=S, INDEX=INDEX,
             STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            stride=stride,
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            stride=stride, pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         dy_lanes = dy.permute(0, 2, 3, 4, 1)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -3129,114 +2111,33 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_lanes[..., F:].zero_()
             launch_conv_transpose3d_backward_dx_w_packed(w, w_lanes[..., :F])
         w_lanes = lib.reshaped(w_lanes, C, K * R * S * f_lanes)
-        conv_transpose3d_backward_dx_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy_lanes,
-            w_lanes,
-            dx,
-            D * H * N * W,
-            C,
-            D * H * W,
-            H * W,
-            D,
-            W,
-            H,
-            O,
-            P,
-            Q,
-            dy_lanes.stride(0),
-            dy_lanes.stride(1),
-            dy_lanes.stride(2),
-            dy_lanes.stride(3),
-            dy_lanes.stride(4),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            dx.stride(4),
-            K=K,
-            R=R,
-            S=S,
-            f_lanes=f_lanes,
-            INDEX=INDEX,
-            STEP_DY_LANES=math.gcd(
-                16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2), dy_lanes.stride(3)
-            ),
-            stride=stride,
-            pad=pad,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose3d_backward_dx_lanes[grid](
+            dy_lanes, w_lanes, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q,
+            *dy_lanes.stride(), *w_lanes.stride(), *dx.stride(),
+            K=K, R=R, S=S, f_lanes=f_lanes, INDEX=INDEX,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2), dy_lanes.stride(3)),
+            stride=stride, pad=pad, STEP_W_LANES=math.gcd(16, w_lanes.stride(0)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         w = lib.reshaped(w, C, F, K * R * S)
-        conv_transpose3d_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
-        ](
-            dy,
-            w,
-            dx,
-            D * H * N * W,
-            C,
-            D * H * W,
-            H * W,
-            D,
-            W,
-            H,
-            O,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dy.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            dx.stride(4),
-            F=F,
-            K=K,
-            R=R,
-            S=S,
-            INDEX=INDEX,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        conv_transpose3d_backward_dx_tiles[grid](
+            dy, w, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
+            *w.stride(), *dx.stride(),
+            F=F, K=K, R=R, S=S, INDEX=INDEX,
             STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
-            stride=stride,
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+            stride=stride, pad=pad, STEP_W=math.gcd(16, w.stride(0), w.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_transpose3d_backward_dw(
-    M: int,
-    N: int,
-    channels: int,
-    padded: int,
-    taps: int,
-    phases: int,
-    depth: int,
-    itemsize: int,
-    stored_bytes: int,
-    operand_bytes: int,
-    packed_bytes: int,
-    lanes_bytes: int,
-    padded_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
+    itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
+    lanes_bytes: int, padded_bytes: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     found = []
@@ -3244,117 +2145,60 @@ def choose_conv_transpose3d_backward_dw(
     if not hip and itemsize <= 2:
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    3,
-                    False,
-                    *call,
-                ),
-                "wide",
-                config,
-            )
-        )
+            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
+        )  # fmt: skip
+        found.append((us, "wide", config))
     # by pointers, terms of several taps a step, channels packed
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call
-                ),
-                "mixed",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call,
+        )  # fmt: skip
+        found.append((us, "mixed", config))
     # by pointers, one tap and its packed channels a step
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
+        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
         BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "taps",
-                    config,
-                    taps * BLOCK_K * lib.cdiv(padded, BLOCK_K),
-                    padded_bytes,
-                    3,
-                    False,
-                    *call,
-                ),
-                "taps",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
+        )  # fmt: skip
+        found.append((us, "taps", config))
     # by pointers, terms of several taps a step, channels packed in fours: a load takes four
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-        found.append(
-            (
-                lib.convolution_us(
-                    "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3, False, *call
-                ),
-                "lanes",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
+        )  # fmt: skip
+        us = lib.convolution_us(
+            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3, False, *call,
+        )  # fmt: skip
+        found.append((us, "lanes", config))
     # by pointers, operands as they lie
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-        found.append(
-            (
-                lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call),
-                "terms",
-                config,
-            )
-        )
+            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
+        )  # fmt: skip
+        us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
+        found.append((us, "terms", config))
     # by pointers, operands as they lie, in small tiles
     config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    found.append(
-        (
-            lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call),
-            "small",
-            config,
-        )
-    )
+    us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -3386,22 +2230,9 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_dw(
-        M,
-        F,
-        channels,
-        padded,
-        taps,
-        phases,
-        depth,
-        itemsize,
-        stored_bytes,
-        operand_bytes,
-        packed_bytes,
-        lanes_bytes,
-        padded_bytes,
-        hip,
-        sms,
-    )
+        M, F, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
+        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
@@ -3419,47 +2250,13 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n_padded)
-        conv_transpose3d_backward_dw_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_padded,
-            dy_padded,
-            dw,
-            C * K * R * S,
-            F,
-            n_padded,
-            K * R * S,
-            R * S,
-            K,
-            S,
-            R,
-            D,
-            H,
-            W,
-            x_padded.stride(0),
-            x_padded.stride(1),
-            x_padded.stride(2),
-            x_padded.stride(3),
-            x_padded.stride(4),
-            dy_padded.stride(0),
-            dy_padded.stride(1),
-            dy_padded.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            dw.stride(4),
-            O=O,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            pad=pad,
-            stride=stride,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose3d_backward_dw_taps[grid](
+            x_padded, dy_padded, dw, C * K * R * S, F, n_padded, K * R * S, R * S, K, S, R, D, H, W,
+            *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
+            O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "mixed":
         if x.stride(0) != 1:  # its channels lie apart
             x_packed = torch.empty((C, D, H, W, N), dtype=x.dtype, device=x.device)
@@ -3470,49 +2267,15 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(4, 0, 1, 2, 3)
         dy = lib.reshaped(dy, N, F, O * P * Q)
-        conv_transpose3d_backward_dw_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            dy,
-            dw,
-            C * K * R * S,
-            F,
-            K * R * S,
-            R * S,
-            K,
-            S,
-            R,
-            D,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            dw.stride(4),
-            N=N,
-            O=O,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)),
-            pad=pad,
-            stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose3d_backward_dw_tiles[grid](
+            x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
+            *dy.stride(), *dw.stride(),
+            N=N, O=O, P=P, Q=Q, INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
+            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 3, 4, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
@@ -3527,149 +2290,74 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_lanes[..., N:].zero_()
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = lib.reshaped(dy_lanes, F, O * P * Q * n_lanes)
-        conv_transpose3d_backward_dw_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            dy_lanes,
-            dw,
-            C * K * R * S,
-            F,
-            K * R * S,
-            R * S,
-            K,
-            S,
-            R,
-            D,
-            H,
-            W,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            x_lanes.stride(4),
-            dy_lanes.stride(0),
-            dy_lanes.stride(1),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            dw.stride(4),
-            O=O,
-            P=P,
-            Q=Q,
-            n_lanes=n_lanes,
-            INDEX=INDEX,
-            STEP_X_LANES=math.gcd(
-                16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)
-            ),
-            pad=pad,
-            stride=stride,
-            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose3d_backward_dw_lanes[grid](
+            x_lanes, dy_lanes, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W,
+            *x_lanes.stride(), *dy_lanes.stride(), *dw.stride(),
+            O=O, P=P, Q=Q, n_lanes=n_lanes, INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)),
+            pad=pad, stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, F, O * P * Q)
-        conv_transpose3d_backward_dw_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            dy,
-            dw,
-            C * K * R * S,
-            F,
-            K * R * S,
-            R * S,
-            K,
-            S,
-            R,
-            D,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dw.stride(0),
-            dw.stride(1),
-            dw.stride(2),
-            dw.stride(3),
-            dw.stride(4),
-            N=N,
-            O=O,
-            P=P,
-            Q=Q,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)),
-            pad=pad,
-            stride=stride,
-            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        conv_transpose3d_backward_dw_tiles[grid](
+            x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
+            *dy.stride(), *dw.stride(),
+            N=N, O=O, P=P, Q=Q, INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)), pad=pad,
+            stride=stride, STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)), COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_transpose3d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -3689,75 +2377,39 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_db(
-        rows, cols, col_run, col_runs, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty(
-            (F, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        conv_transpose3d_backward_db_part[(config["PARTS"], triton.cdiv(F, config["ROWS"]))](
-            dy,
-            db_sum_part,
-            F,
-            N,
-            O * P * Q,
-            dy_n=dy.stride(0),
-            dy_f=dy.stride(1),
-            dy_opq=dy.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        db_sum_part = torch.empty((F, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(F, config["ROWS"]))
+        conv_transpose3d_backward_db_part[grid](
+            dy, db_sum_part, F, N, O * P * Q, *dy.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(F, config["MERGE"]),)
+        conv_transpose3d_backward_db_finish[grid](
+            db_sum_part, db, F, db.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        conv_transpose3d_backward_db_finish[(triton.cdiv(F, config["MERGE"]),)](
-            db_sum_part,
-            db,
-            F,
-            db.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        conv_transpose3d_backward_db_rows[(triton.cdiv(F, config["ROWS"]),)](
-            dy,
-            db,
-            F,
-            N * O * P * Q,
-            O * P * Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(F, config["ROWS"]),)
+        conv_transpose3d_backward_db_rows[grid](
+            dy, db, F, N * O * P * Q, O * P * Q, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        conv_transpose3d_backward_db_loop[(triton.cdiv(F, config["ROWS"]),)](
-            dy,
-            db,
-            F,
-            N,
-            O * P * Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(F, config["ROWS"]),)
+        conv_transpose3d_backward_db_loop[grid](
+            dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_conv_transpose3d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:

@@ -21,21 +21,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def cross_entropy_rows(
-    x_ptr,
-    target_ptr,
-    loss_ptr,
-    N,
-    V,
-    x_0,
-    x_1,
-    target_n,
-    loss_n,
-    COMPUTE: tl.constexpr,
-    ignore: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, target_ptr, loss_ptr, N, V, x_0, x_1, target_n, loss_n,
+    COMPUTE: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -58,21 +47,10 @@ def cross_entropy_rows(
 
 @triton.jit
 def cross_entropy_loop(
-    x_ptr,
-    target_ptr,
-    loss_ptr,
-    N,
-    V,
-    x_0,
-    target_n,
-    x_1,
-    loss_n,
-    COMPUTE: tl.constexpr,
-    ignore: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, target_ptr, loss_ptr, N, V, x_0, target_n, x_1, loss_n,
+    COMPUTE: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -99,22 +77,10 @@ def cross_entropy_loop(
 
 @triton.jit
 def cross_entropy_part(
-    x_ptr,
-    target_ptr,
-    m_part_ptr,
-    lse_sum_part_ptr,
-    N,
-    V,
-    CHUNK,
-    x_0,
-    target_n,
-    x_1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, N, V, x_0, target_n, x_1, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -140,23 +106,11 @@ def cross_entropy_part(
 
 @triton.jit
 def cross_entropy_finish(
-    x_ptr,
-    target_ptr,
-    m_part_ptr,
-    lse_sum_part_ptr,
-    loss_ptr,
-    N,
-    V,
-    x_0,
-    target_n,
-    x_1,
+    x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, loss_ptr, N, V, x_0, target_n, x_1,
     loss_n,
-    COMPUTE: tl.constexpr,
-    ignore: tl.constexpr,
-    WIDE: tl.constexpr,
-    MERGE: tl.constexpr,
+    COMPUTE: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr, MERGE: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -182,51 +136,47 @@ def cross_entropy_finish(
 
 
 def choose_cross_entropy(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
+    return "loop", dict(
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_cross_entropy(x, target, loss, ignore) -> None:
@@ -238,91 +188,39 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
     aligned = cols * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_cross_entropy(rows, cols, across, aligned, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        m_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        lse_sum_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        cross_entropy_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x,
-            target,
-            m_part,
-            lse_sum_part,
-            N,
-            V,
-            x_0=x.stride(0),
-            target_n=target.stride(0),
-            x_1=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, N, x.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        cross_entropy_finish[(triton.cdiv(N, config["MERGE"]),)](
-            x,
-            target,
-            m_part,
-            lse_sum_part,
-            loss,
-            N,
-            V,
-            x.stride(0),
-            target.stride(0),
-            x.stride(1),
+        m_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
+        lse_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        cross_entropy_part[grid](
+            x, target, m_part, lse_sum_part, N, V, x.stride(0), target.stride(0), x.stride(1),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, N, x.stride(1)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        cross_entropy_finish[grid](
+            x, target, m_part, lse_sum_part, loss, N, V, x.stride(0), target.stride(0), x.stride(1),
             loss.stride(0),
-            COMPUTE=COMPUTE,
-            ignore=ignore,
-            WIDE=math.gcd(16, N),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+            COMPUTE=COMPUTE, ignore=ignore, WIDE=math.gcd(16, N), enable_fp_fusion=True,
+            PARTS=config["PARTS"], MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        cross_entropy_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            target,
-            loss,
-            N,
-            V,
-            x.stride(0),
-            x.stride(1),
-            target.stride(0),
-            loss.stride(0),
-            COMPUTE=COMPUTE,
-            ignore=ignore,
-            WIDE=math.gcd(16, N, x.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        cross_entropy_rows[grid](
+            x, target, loss, N, V, *x.stride(), target.stride(0), loss.stride(0),
+            COMPUTE=COMPUTE, ignore=ignore, WIDE=math.gcd(16, N, x.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        cross_entropy_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            target,
-            loss,
-            N,
-            V,
-            x.stride(0),
-            target.stride(0),
-            x.stride(1),
-            loss.stride(0),
-            COMPUTE=COMPUTE,
-            ignore=ignore,
-            WIDE=math.gcd(16, N, x.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        cross_entropy_loop[grid](
+            x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
+            COMPUTE=COMPUTE, ignore=ignore, WIDE=math.gcd(16, N, x.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_cross_entropy(
@@ -423,25 +321,10 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> 
 
 @triton.jit
 def cross_entropy_backward_rows(
-    x_ptr,
-    target_ptr,
-    dloss_ptr,
-    dx_ptr,
-    N,
-    V,
-    x_n,
-    x_v,
-    target_n,
-    dloss_n,
-    dx_n,
-    dx_v,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    ignore: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, target_ptr, dloss_ptr, dx_ptr, N, V, x_n, x_v, target_n, dloss_n, dx_n, dx_v,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
@@ -463,25 +346,10 @@ def cross_entropy_backward_rows(
 
 @triton.jit
 def cross_entropy_backward_loop(
-    target_ptr,
-    dloss_ptr,
-    x_ptr,
-    dx_ptr,
-    N,
-    V,
-    target_n,
-    dloss_n,
-    x_n,
-    x_v,
-    dx_n,
-    dx_v,
-    ignore: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    target_ptr, dloss_ptr, x_ptr, dx_ptr, N, V, target_n, dloss_n, x_n, x_v, dx_n, dx_v,
+    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
@@ -517,30 +385,11 @@ def cross_entropy_backward_loop(
 
 @triton.jit
 def cross_entropy_backward_relay(
-    turns_ptr,
-    target_ptr,
-    dloss_ptr,
-    x_ptr,
-    m_part_ptr,
-    lse_sum_part_ptr,
-    dx_ptr,
-    N,
-    V,
-    target_n,
-    dloss_n,
-    x_n,
-    x_v,
-    dx_n,
-    dx_v,
-    ignore: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, dx_ptr, N, V,
+    target_n, dloss_n, x_n, x_v, dx_n, dx_v,
+    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: m, lse_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
@@ -603,26 +452,11 @@ def cross_entropy_backward_relay(
 
 @triton.jit
 def cross_entropy_backward_part(
-    target_ptr,
-    dloss_ptr,
-    x_ptr,
-    m_part_ptr,
-    lse_sum_part_ptr,
-    N,
-    V,
-    CHUNK,
-    target_n,
-    dloss_n,
-    x_n,
-    x_v,
-    ignore: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, N, V, target_n, dloss_n,
+    x_n, x_v, CHUNK,
+    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
@@ -646,30 +480,11 @@ def cross_entropy_backward_part(
 
 @triton.jit
 def cross_entropy_backward_finish(
-    target_ptr,
-    dloss_ptr,
-    m_part_ptr,
-    lse_sum_part_ptr,
-    x_ptr,
-    dx_ptr,
-    N,
-    V,
-    CHUNK,
-    target_n,
-    dloss_n,
-    x_n,
-    x_v,
-    dx_n,
-    dx_v,
-    ignore: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    target_ptr, dloss_ptr, m_part_ptr, lse_sum_part_ptr, x_ptr, dx_ptr, N, V, target_n,
+    dloss_n, x_n, x_v, dx_n, dx_v, CHUNK,
+    ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
@@ -700,70 +515,58 @@ def cross_entropy_backward_finish(
 
 
 def choose_cross_entropy_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 4
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-            maxnreg=80,
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
 
 
 def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
@@ -776,148 +579,58 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
     itemsize = dx.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(x.device)
-    variant, config = choose_cross_entropy_backward(rows, cols, across, aligned, itemsize, hip, sms)
+    variant, config = choose_cross_entropy_backward(
+        rows, cols, across, aligned, itemsize, hip, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dloss.dtype) else tl.float32
     if variant == "relay":
-        m_part = torch.empty(
-            (N, triton.cdiv(V, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32,
-            device=x.device,
-        )
+        m_part = torch.empty((N, lib.cdiv(V, config["BLOCK"])), dtype=compute, device=x.device)
         lse_sum_part = torch.empty(
-            (N, triton.cdiv(V, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32,
-            device=x.device,
+            (N, lib.cdiv(V, config["BLOCK"])), dtype=compute, device=x.device
         )
-        turns = torch.zeros(
-            (1 + triton.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=x.device
-        )
-        cross_entropy_backward_relay[
-            (
-                (triton.cdiv(N, config["ROWS"]) + 1) * triton.cdiv(V, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            target,
-            dloss,
-            x,
-            m_part,
-            lse_sum_part,
-            dx,
-            N,
-            V,
-            target.stride(0),
-            dloss.stride(0),
-            x.stride(0),
-            x.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            ignore=ignore,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        turns = torch.zeros((1 + lib.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(N, config["ROWS"]) + 1) * lib.cdiv(V, config["BLOCK"]) + config["AHEAD"],)
+        cross_entropy_backward_relay[grid](
+            turns, target, dloss, x, m_part, lse_sum_part, dx, N, V, target.stride(0),
+            dloss.stride(0), *x.stride(), *dx.stride(),
+            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        m_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32,
-            device=x.device,
-        )
-        lse_sum_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32,
-            device=x.device,
-        )
-        cross_entropy_backward_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            target,
-            dloss,
-            x,
-            m_part,
-            lse_sum_part,
-            N,
-            V,
-            target_n=target.stride(0),
-            dloss_n=dloss.stride(0),
-            x_n=x.stride(0),
-            x_v=x.stride(1),
-            ignore=ignore,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, V, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        m_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
+        lse_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        cross_entropy_backward_part[grid](
+            target, dloss, x, m_part, lse_sum_part, N, V, target.stride(0), dloss.stride(0),
+            *x.stride(),
+            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, V, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        cross_entropy_backward_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            target,
-            dloss,
-            m_part,
-            lse_sum_part,
-            x,
-            dx,
-            N,
-            V,
-            target_n=target.stride(0),
-            dloss_n=dloss.stride(0),
-            x_n=x.stride(0),
-            x_v=x.stride(1),
-            dx_n=dx.stride(0),
-            dx_v=dx.stride(1),
-            ignore=ignore,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        )  # fmt: skip
+        cross_entropy_backward_finish[grid](
+            target, dloss, m_part, lse_sum_part, x, dx, N, V, target.stride(0), dloss.stride(0),
+            *x.stride(), *dx.stride(),
+            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        cross_entropy_backward_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            target,
-            dloss,
-            dx,
-            N,
-            V,
-            x.stride(0),
-            x.stride(1),
-            target.stride(0),
-            dloss.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            ignore=ignore,
-            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        cross_entropy_backward_rows[grid](
+            x, target, dloss, dx, N, V, *x.stride(), target.stride(0), dloss.stride(0),
+            *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, ignore=ignore,
+            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        cross_entropy_backward_loop[(triton.cdiv(N, config["ROWS"]),)](
-            target,
-            dloss,
-            x,
-            dx,
-            N,
-            V,
-            target.stride(0),
-            dloss.stride(0),
-            x.stride(0),
-            x.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            ignore=ignore,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        cross_entropy_backward_loop[grid](
+            target, dloss, x, dx, N, V, target.stride(0), dloss.stride(0), *x.stride(),
+            *dx.stride(),
+            ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_cross_entropy_backward(

@@ -18,20 +18,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def cumprod_scan(
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -50,20 +40,10 @@ def cumprod_scan(
 
 @triton.jit
 def cumprod_part(
-    x_ptr,
-    y_prod_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    x_ptr, y_prod_part_ptr, rows, D, x_row, x_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of y_prod."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -85,23 +65,10 @@ def cumprod_part(
 
 @triton.jit
 def cumprod_finish(
-    y_prod_part_ptr,
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    y_prod_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -124,53 +91,44 @@ def cumprod_finish(
 
 
 def choose_cumprod(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
-        ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
+        ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     512 if across else 1024,
-                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
-            BLOCK=BLOCK,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            STAGES=1,
-            num_warps=1 if across else 8,
-        )
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            STAGES=1, num_warps=1 if across else 8,
+        )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows)))
+        ROWS = max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS,
-            BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))),
-            STAGES=3 if itemsize <= 2 else 1,
-            num_warps=1 if itemsize <= 2 else 2,
-        )
+            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))),
+            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+        )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(4, triton.next_power_of_2(cols)))
-    return "blocks", dict(
-        BLOCK=BLOCK,
-        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-        STAGES=1,
-        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
-    )
+    BLOCK = min(1024, max(4, lib.pow2(cols)))
+    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+    num_warps = 4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2
+    return "blocks", dict(BLOCK=BLOCK, ROWS=ROWS, STAGES=1, num_warps=num_warps)
 
 
 def launch_cumprod(x, y) -> None:
@@ -186,55 +144,27 @@ def launch_cumprod(x, y) -> None:
     itemsize = y.element_size()
     sms = lib.multiprocessors(x.device)
     variant, config = choose_cumprod(rows, cols, across, aligned, itemsize, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_prod_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        cumprod_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            y_prod_part,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
+        y_prod_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        cumprod_part[grid](
+            x, y_prod_part, batch, D, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        cumprod_finish[grid](
+            y_prod_part, x, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
-        cumprod_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_prod_part,
-            x,
-            y,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        )  # fmt: skip
     else:
-        cumprod_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        cumprod_scan[grid](
+            x, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_cumprod(x: torch.Tensor) -> torch.Tensor:
@@ -300,20 +230,10 @@ def cumprod(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def cumprod_backward_dx_prod_scan(
-    x_ptr,
-    dx_prod_ptr,
-    rows,
-    D,
-    x_b,
-    x_d,
-    dx_prod_row,
-    dx_prod_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, dx_prod_ptr, rows, D, x_b, x_d, dx_prod_row, dx_prod_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -335,20 +255,10 @@ def cumprod_backward_dx_prod_scan(
 
 @triton.jit
 def cumprod_backward_dx_prod_part(
-    x_ptr,
-    dx_prod_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_b,
-    x_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    x_ptr, dx_prod_part_ptr, rows, D, x_b, x_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of dx_prod."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -373,23 +283,10 @@ def cumprod_backward_dx_prod_part(
 
 @triton.jit
 def cumprod_backward_dx_prod_finish(
-    dx_prod_part_ptr,
-    x_ptr,
-    dx_prod_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_b,
-    x_d,
-    dx_prod_row,
-    dx_prod_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    dx_prod_part_ptr, x_ptr, dx_prod_ptr, rows, D, x_b, x_d, dx_prod_row, dx_prod_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -416,21 +313,9 @@ def cumprod_backward_dx_prod_finish(
 
 @triton.jit
 def cumprod_backward_dx_rows(
-    dy_ptr,
-    dx_prod_ptr,
-    dx_ptr,
-    rows,
-    D,
-    dy_b,
-    dy_d,
-    dx_prod_row,
-    dx_prod_d,
-    dx_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_d, dx_prod_row, dx_prod_d, dx_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -449,21 +334,9 @@ def cumprod_backward_dx_rows(
 
 @triton.jit
 def cumprod_backward_dx_loop(
-    dy_ptr,
-    dx_prod_ptr,
-    dx_ptr,
-    rows,
-    D,
-    dy_b,
-    dy_d,
-    dx_prod_row,
-    dx_prod_d,
-    dx_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_d, dx_prod_row, dx_prod_d, dx_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -485,22 +358,11 @@ def cumprod_backward_dx_loop(
 
 @triton.jit
 def cumprod_backward_dx_part(
-    dy_ptr,
-    dx_prod_ptr,
-    dx_sum_part_ptr,
-    rows,
-    D,
+    dy_ptr, dx_prod_ptr, dx_sum_part_ptr, rows, D, dy_b, dy_d, dx_prod_row, dx_prod_d,
     CHUNK,
-    dy_b,
-    dy_d,
-    dx_prod_row,
-    dx_prod_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): dx_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -525,8 +387,9 @@ def cumprod_backward_dx_part(
 
 @triton.jit
 def cumprod_backward_dx_finish(
-    dx_sum_part_ptr, dx_ptr, rows, dx_row, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    dx_sum_part_ptr, dx_ptr, rows, dx_row,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -538,53 +401,44 @@ def cumprod_backward_dx_finish(
 
 
 def choose_cumprod_backward_dx_prod(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
-        ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
+        ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     512 if across else 1024,
-                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
-            BLOCK=BLOCK,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            STAGES=1,
-            num_warps=1 if across else 8,
-        )
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            STAGES=1, num_warps=1 if across else 8,
+        )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows)))
+        ROWS = max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS,
-            BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))),
-            STAGES=3 if itemsize <= 2 else 1,
-            num_warps=1 if itemsize <= 2 else 2,
-        )
+            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))),
+            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+        )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(4, triton.next_power_of_2(cols)))
-    return "blocks", dict(
-        BLOCK=BLOCK,
-        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-        STAGES=1,
-        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
-    )
+    BLOCK = min(1024, max(4, lib.pow2(cols)))
+    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+    num_warps = 4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2
+    return "blocks", dict(BLOCK=BLOCK, ROWS=ROWS, STAGES=1, num_warps=num_warps)
 
 
 def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
@@ -599,106 +453,74 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
     aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     itemsize = dx_prod.element_size()
     sms = lib.multiprocessors(x.device)
-    variant, config = choose_cumprod_backward_dx_prod(rows, cols, across, aligned, itemsize, sms)
+    variant, config = choose_cumprod_backward_dx_prod(
+        rows, cols, across, aligned, itemsize, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        dx_prod_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
-        cumprod_backward_dx_prod_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            dx_prod_part,
-            batch * D,
-            D,
-            x_b=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
-        cumprod_backward_dx_prod_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dx_prod_part,
-            x,
-            dx_prod,
-            batch * D,
-            D,
-            x_b=x.stride(0),
-            x_d=x.stride(1),
-            dx_prod_row=dx_prod.stride(0),
-            dx_prod_d=dx_prod.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        dx_prod_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        cumprod_backward_dx_prod_part[grid](
+            x, dx_prod_part, batch * D, D, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        cumprod_backward_dx_prod_finish[grid](
+            dx_prod_part, x, dx_prod, batch * D, D, *x.stride(), *dx_prod.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        cumprod_backward_dx_prod_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            dx_prod,
-            batch * D,
-            D,
-            x.stride(0),
-            x.stride(1),
-            dx_prod.stride(0),
-            dx_prod.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        cumprod_backward_dx_prod_scan[grid](
+            x, dx_prod, batch * D, D, *x.stride(), *dx_prod.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_cumprod_backward_dx(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
@@ -714,87 +536,45 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dx_prod.device)
     variant, config = choose_cumprod_backward_dx(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        dx_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
-            device=dx_prod.device,
-        )
-        cumprod_backward_dx_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dy,
-            dx_prod,
-            dx_sum_part,
-            batch * D,
-            D,
-            dy_b=dy.stride(0),
-            dy_d=dy.stride(1),
-            dx_prod_row=dx_prod.stride(0),
-            dx_prod_d=dx_prod.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        dx_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dx_prod.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        cumprod_backward_dx_part[grid](
+            dy, dx_prod, dx_sum_part, batch * D, D, *dy.stride(), *dx_prod.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        cumprod_backward_dx_finish[grid](
+            dx_sum_part, dx, batch * D, dx.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        cumprod_backward_dx_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            dx_sum_part,
-            dx,
-            batch * D,
-            dx.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        cumprod_backward_dx_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            dx_prod,
-            dx,
-            batch * D,
-            D,
-            dy.stride(0),
-            dy.stride(1),
-            dx_prod.stride(0),
-            dx_prod.stride(1),
-            dx.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        cumprod_backward_dx_rows[grid](
+            dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        cumprod_backward_dx_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            dx_prod,
-            dx,
-            batch * D,
-            D,
-            dy.stride(0),
-            dy.stride(1),
-            dx_prod.stride(0),
-            dx_prod.stride(1),
-            dx.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        cumprod_backward_dx_loop[grid](
+            dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_cumprod_backward(x, dy, dx) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    dx_prod = torch.empty(
-        (batch, D, D),
-        dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
+    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
+    dx_prod = torch.empty((batch, D, D), dtype=compute, device=x.device)
     launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx)
     launch_cumprod_backward_dx(x, dy, dx_prod, dx)
 

@@ -22,23 +22,11 @@ from tritongen import lib, runtime
 
 @triton.jit
 def depthwise_conv2d_x_in_lines_strided(
-    x_ptr,
-    x_in_lines_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    x_in_lines_outer_at,
-    x_in_lines_middle_at,
-    x_in_lines_inner_at,
-    WIDE_X: tl.constexpr,
-    WIDE_X_IN_LINES: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_in_lines_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    x_in_lines_outer_at, x_in_lines_middle_at, x_in_lines_inner_at,
+    WIDE_X: tl.constexpr, WIDE_X_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -67,37 +55,11 @@ def depthwise_conv2d_x_in_lines_strided(
 
 @triton.jit
 def depthwise_conv2d_channels(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    Q,
-    C,
-    P,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    COMPUTE: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, b_0,
+    y_0, y_1, y_2, y_3,
+    COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
@@ -141,40 +103,12 @@ def depthwise_conv2d_channels(
 
 @triton.jit
 def depthwise_conv2d_runs(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    P,
-    Q,
-    C,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    WIDE_Y: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    R: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    S: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EACH: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, b_0,
+    y_0, y_1, y_2, y_3,
+    WIDE_Y: tl.constexpr, COMPUTE: tl.constexpr, R: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, S: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
@@ -230,37 +164,11 @@ def depthwise_conv2d_runs(
 
 @triton.jit
 def depthwise_conv2d_window(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    P,
-    Q,
-    C,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    COMPUTE: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, rows, P, Q, C, H, W, x_0, x_1, x_2, x_3, w_0, w_1, w_2, b_0,
+    y_0, y_1, y_2, y_3,
+    COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, stride: tl.constexpr,
+    pad: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
@@ -302,38 +210,11 @@ def depthwise_conv2d_window(
 
 @triton.jit
 def depthwise_conv2d_box(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    Q,
-    R,
-    S,
-    CP,
-    P,
-    C,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    COMPUTE: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, rows, Q, R, S, CP, P, C, H, W, x_0, x_1, x_2, x_3, w_0, w_1,
+    w_2, b_0, y_0, y_1, y_2, y_3,
+    COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Q = Q // WIDE * WIDE
@@ -371,11 +252,11 @@ def depthwise_conv2d_box(
 
 
 def choose_depthwise_conv2d_x_in_lines(
-    outer: int, middle: int, inner: int, turned: bool
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -388,15 +269,11 @@ def choose_depthwise_conv2d_x_in_lines(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_depthwise_conv2d_x_in_lines(x, x_in_lines) -> None:
@@ -405,90 +282,58 @@ def launch_depthwise_conv2d_x_in_lines(x, x_in_lines) -> None:
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
     _, config = choose_depthwise_conv2d_x_in_lines(outer, middle, inner, turned)
-    depthwise_conv2d_x_in_lines_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        x,
-        x_in_lines,
-        outer,
-        middle,
-        inner,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_in_lines.stride(0),
-        x_in_lines.stride(1),
-        x_in_lines.stride(2),
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
+    )
+    depthwise_conv2d_x_in_lines_strided[grid](
+        x, x_in_lines, outer, middle, inner, *x.stride(), *x_in_lines.stride(),
         WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
         WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_depthwise_conv2d(
-    terms: int,
-    outer: int,
-    lanes: int,
-    span: int,
-    along: int,
-    hop_q: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    steps: int,
-    hop_p: int,
-    apart: int,
-    dilation: int,
-    line: int,
-    channels_last: bool,
-    stored_last: bool,
-    itemsize: int,
-) -> tuple[str, dict]:
+    terms: int, outer: int, lanes: int, span: int, along: int, hop_q: int, lines: int,
+    cols: int, reach: int, steps: int, hop_p: int, apart: int, dilation: int, line: int,
+    channels_last: bool, stored_last: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        BLOCK = max(1, min(256, lib.pow2(lanes)))
+        STEPS = max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // itemsize // BLOCK),
-            num_warps=2,
-            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_q * hop_q), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+        )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
         and 1 <= apart <= 8
-        and triton.next_power_of_2(apart) == apart
+        and lib.pow2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(256, lib.pow2(cols)))
+        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-            EACH=EACH,
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+        )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(256, lib.pow2(cols)))
+        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+        )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -518,24 +363,9 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     stored_last = y.stride(1) < y.stride(3)
     itemsize = x.element_size()
     variant, config = choose_depthwise_conv2d(
-        terms,
-        outer,
-        lanes,
-        span,
-        along,
-        hop_q,
-        lines,
-        cols,
-        reach,
-        steps,
-        hop_p,
-        apart,
-        dilation,
-        line,
-        channels_last,
-        stored_last,
-        itemsize,
-    )
+        terms, outer, lanes, span, along, hop_q, lines, cols, reach, steps, hop_p, apart,
+        dilation, line, channels_last, stored_last, itemsize,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant in ("runs", "window"):
         if x.stride(3) != 1:  # its lines lie apart
@@ -543,159 +373,47 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             launch_depthwise_conv2d_x_in_lines(x, x_in_lines)
             x = x_in_lines
     if variant == "channels":
-        depthwise_conv2d_channels[
-            (
-                triton.cdiv(outer, config["ROWS"])
-                * triton.cdiv(Q, config["STEPS"])
-                * triton.cdiv(C, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            N * P,
-            Q,
-            C,
-            P,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            R=R,
-            S=S,
-            stride=stride,
-            pad=pad,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["ROWS"])
+            * lib.cdiv(Q, config["STEPS"])
+            * lib.cdiv(C, config["BLOCK"]),
         )
+        depthwise_conv2d_channels[grid](
+            x, w, b, y, N * P, Q, C, P, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, R=R, S=S, stride=stride, pad=pad, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "runs":
-        depthwise_conv2d_runs[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(Q, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            C * N,
-            P,
-            Q,
-            C,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)),
-            COMPUTE=COMPUTE,
-            R=R,
-            stride=stride,
-            pad=pad,
-            S=S,
+        grid = (
+            lib.cdiv(lines, config["ROWS"])
+            * lib.cdiv(P, config["STEPS"])
+            * lib.cdiv(Q, config["BLOCK"]),
+        )
+        depthwise_conv2d_runs[grid](
+            x, w, b, y, C * N, P, Q, C, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
+            R=R, stride=stride, pad=pad, S=S,
             WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "window":
-        depthwise_conv2d_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(Q, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            C * N,
-            P,
-            Q,
-            C,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            R=R,
-            S=S,
-            stride=stride,
-            pad=pad,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(lines, config["ROWS"])
+            * lib.cdiv(P, config["STEPS"])
+            * lib.cdiv(Q, config["BLOCK"]),
         )
+        depthwise_conv2d_window[grid](
+            x, w, b, y, C * N, P, Q, C, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, R=R, S=S, stride=stride, pad=pad, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        depthwise_conv2d_box[
-            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            C * N * P,
-            Q,
-            R,
-            S,
-            C * P,
-            P,
-            C,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            stride=stride,
-            pad=pad,
-            WIDE=math.gcd(
-                16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Q, config["BLOCK"]),)
+        depthwise_conv2d_box[grid](
+            x, w, b, y, C * N * P, Q, R, S, C * P, P, C, H, W, *x.stride(), *w.stride(),
+            b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, stride=stride, pad=pad,
+            WIDE=math.gcd(16, Q, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_depthwise_conv2d(
@@ -864,23 +582,11 @@ def depthwise_conv2d(
 
 @triton.jit
 def depthwise_conv2d_backward_dx_dy_in_lines_strided(
-    dy_ptr,
-    dy_in_lines_ptr,
-    outer,
-    middle,
-    inner,
-    dy_outer_at,
-    dy_middle_at,
-    dy_inner_at,
-    dy_in_lines_outer_at,
-    dy_in_lines_middle_at,
-    dy_in_lines_inner_at,
-    WIDE_DY: tl.constexpr,
-    WIDE_DY_IN_LINES: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dy_in_lines_ptr, outer, middle, inner, dy_outer_at, dy_middle_at, dy_inner_at,
+    dy_in_lines_outer_at, dy_in_lines_middle_at, dy_in_lines_inner_at,
+    WIDE_DY: tl.constexpr, WIDE_DY_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_DY_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
     dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
@@ -910,36 +616,11 @@ def depthwise_conv2d_backward_dx_dy_in_lines_strided(
 
 @triton.jit
 def depthwise_conv2d_backward_dx_channels(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    rows,
-    C,
-    HW,
-    W,
-    H,
-    P,
-    Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    w_0,
-    w_1,
-    w_2,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    COMPUTE: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, rows, C, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, w_0, w_1, w_2,
+    dx_0, dx_1, dx_2, dx_3,
+    COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(C, STEPS * BLOCK)
@@ -992,36 +673,11 @@ def depthwise_conv2d_backward_dx_channels(
 
 @triton.jit
 def depthwise_conv2d_backward_dx_window(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    rows,
-    W,
-    CH,
-    H,
-    C,
-    P,
-    Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    w_0,
-    w_1,
-    w_2,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    COMPUTE: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, rows, W, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, w_0, w_1, w_2,
+    dx_0, dx_1, dx_2, dx_3,
+    COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, pad: tl.constexpr,
+    stride: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(W, STEPS * BLOCK)
@@ -1073,36 +729,11 @@ def depthwise_conv2d_backward_dx_window(
 
 @triton.jit
 def depthwise_conv2d_backward_dx_box(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    rows,
-    W,
-    R,
-    S,
-    CH,
-    H,
-    C,
-    P,
-    Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    w_0,
-    w_1,
-    w_2,
-    dx_0,
-    dx_1,
-    dx_2,
-    dx_3,
-    COMPUTE: tl.constexpr,
-    pad: tl.constexpr,
-    stride: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, rows, W, R, S, CH, H, C, P, Q, dy_0, dy_1, dy_2, dy_3, w_0, w_1,
+    w_2, dx_0, dx_1, dx_2, dx_3,
+    COMPUTE: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     W = W // WIDE * WIDE
@@ -1149,35 +780,11 @@ def depthwise_conv2d_backward_dx_box(
 
 @triton.jit
 def depthwise_conv2d_backward_dw_box(
-    dy_ptr,
-    x_ptr,
-    dw_ptr,
-    rows,
-    S,
-    N,
-    P,
-    Q,
-    R,
-    H,
-    W,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    dw_0,
-    dw_1,
-    dw_2,
-    COMPUTE: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, dw_ptr, rows, S, N, P, Q, R, H, W, dy_0, dy_1, dy_2, dy_3, x_0, x_1, x_2,
+    x_3, dw_0, dw_1, dw_2,
+    COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     S = S // WIDE * WIDE
@@ -1217,20 +824,9 @@ def depthwise_conv2d_backward_dw_box(
 
 @triton.jit
 def depthwise_conv2d_backward_db_rows(
-    dy_ptr,
-    db_ptr,
-    C,
-    cols,
-    PQ,
-    dy_n,
-    dy_c,
-    dy_pq,
-    db_c,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, C, cols, PQ, dy_n, dy_c, dy_pq, db_c,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1248,20 +844,9 @@ def depthwise_conv2d_backward_db_rows(
 
 @triton.jit
 def depthwise_conv2d_backward_db_loop(
-    dy_ptr,
-    db_ptr,
-    C,
-    N,
-    cols,
-    dy_n,
-    dy_c,
-    dy_pq,
-    db_c,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, C, N, cols, dy_n, dy_c, dy_pq, db_c,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1283,21 +868,10 @@ def depthwise_conv2d_backward_db_loop(
 
 @triton.jit
 def depthwise_conv2d_backward_db_part(
-    dy_ptr,
-    db_sum_part_ptr,
-    C,
-    N,
-    cols,
-    CHUNK,
-    dy_n,
-    dy_c,
-    dy_pq,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, db_sum_part_ptr, C, N, cols, dy_n, dy_c, dy_pq, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1320,8 +894,9 @@ def depthwise_conv2d_backward_db_part(
 
 @triton.jit
 def depthwise_conv2d_backward_db_finish(
-    db_sum_part_ptr, db_ptr, C, db_c, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    db_sum_part_ptr, db_ptr, C, db_c,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     c = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -1333,11 +908,11 @@ def depthwise_conv2d_backward_db_finish(
 
 
 def choose_depthwise_conv2d_backward_dx_dy_in_lines(
-    outer: int, middle: int, inner: int, turned: bool
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -1350,15 +925,11 @@ def choose_depthwise_conv2d_backward_dx_dy_in_lines(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_depthwise_conv2d_backward_dx_dy_in_lines(dy, dy_in_lines) -> None:
@@ -1366,65 +937,43 @@ def launch_depthwise_conv2d_backward_dx_dy_in_lines(dy, dy_in_lines) -> None:
     dy, dy_in_lines = lib.three_dims(dy, dy_in_lines)
     outer, middle, inner = dy_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dy_in_lines))
-    _, config = choose_depthwise_conv2d_backward_dx_dy_in_lines(outer, middle, inner, turned)
-    depthwise_conv2d_backward_dx_dy_in_lines_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        dy,
-        dy_in_lines,
-        outer,
-        middle,
-        inner,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        dy_in_lines.stride(0),
-        dy_in_lines.stride(1),
-        dy_in_lines.stride(2),
+    _, config = choose_depthwise_conv2d_backward_dx_dy_in_lines(
+        outer, middle, inner, turned,
+    )  # fmt: skip
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
+    )
+    depthwise_conv2d_backward_dx_dy_in_lines_strided[grid](
+        dy, dy_in_lines, outer, middle, inner, *dy.stride(), *dy_in_lines.stride(),
         WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
         WIDE_DY_IN_LINES=math.gcd(16, dy_in_lines.stride(0), dy_in_lines.stride(1), inner),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_depthwise_conv2d_backward_dx(
-    terms: int,
-    outer: int,
-    lanes: int,
-    span: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    channels_last: bool,
-    stored_last: bool,
-    itemsize: int,
-) -> tuple[str, dict]:
+    terms: int, outer: int, lanes: int, span: int, lines: int, cols: int, reach: int,
+    channels_last: bool, stored_last: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        BLOCK = max(1, min(256, lib.pow2(lanes)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // itemsize // BLOCK),
-            num_warps=2,
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(lanes), BLOCK), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+        )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(128, lib.pow2(cols)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+        )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -1447,134 +996,40 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     stored_last = dx.stride(1) < dx.stride(3)
     itemsize = dy.element_size()
     variant, config = choose_depthwise_conv2d_backward_dx(
-        terms, outer, lanes, span, lines, cols, reach, channels_last, stored_last, itemsize
-    )
+        terms, outer, lanes, span, lines, cols, reach, channels_last, stored_last, itemsize,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "channels":
-        depthwise_conv2d_backward_dx_channels[
-            (
-                triton.cdiv(outer, config["ROWS"])
-                * triton.cdiv(C, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            dy,
-            w,
-            dx,
-            H * N * W,
-            C,
-            H * W,
-            W,
-            H,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            COMPUTE=COMPUTE,
-            R=R,
-            S=S,
-            pad=pad,
-            stride=stride,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(outer, config["ROWS"]) * lib.cdiv(C, config["STEPS"] * config["BLOCK"]),)
+        depthwise_conv2d_backward_dx_channels[grid](
+            dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, R=R, S=S, pad=pad, stride=stride, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "window":
         if dy.stride(3) != 1:  # its lines lie apart
             dy_in_lines = torch.empty((N, C, P, Q), dtype=dy.dtype, device=dy.device)
             launch_depthwise_conv2d_backward_dx_dy_in_lines(dy, dy_in_lines)
             dy = dy_in_lines
-        depthwise_conv2d_backward_dx_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(W, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            dy,
-            w,
-            dx,
-            C * H * N,
-            W,
-            C * H,
-            H,
-            C,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            COMPUTE=COMPUTE,
-            R=R,
-            S=S,
-            pad=pad,
-            stride=stride,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(W, config["STEPS"] * config["BLOCK"]),)
+        depthwise_conv2d_backward_dx_window[grid](
+            dy, w, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, R=R, S=S, pad=pad, stride=stride, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        depthwise_conv2d_backward_dx_box[
-            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(W, config["BLOCK"]),)
-        ](
-            dy,
-            w,
-            dx,
-            C * H * N,
-            W,
-            R,
-            S,
-            C * H,
-            H,
-            C,
-            P,
-            Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dx.stride(3),
-            COMPUTE=COMPUTE,
-            pad=pad,
-            stride=stride,
-            WIDE=math.gcd(
-                16,
-                W,
-                dy.stride(0),
-                dy.stride(1),
-                dy.stride(2),
-                dx.stride(0),
-                dx.stride(1),
-                dx.stride(2),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(W, config["BLOCK"]),)
+        depthwise_conv2d_backward_dx_box[grid](
+            dy, w, dx, C * H * N, W, R, S, C * H, H, C, P, Q, *dy.stride(), *w.stride(),
+            *dx.stride(),
+            COMPUTE=COMPUTE, pad=pad, stride=stride,
+            WIDE=math.gcd(16, W, dy.stride(0), dy.stride(1), dy.stride(2), dx.stride(0), dx.stride(1), dx.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_depthwise_conv2d_backward_dw(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -1589,92 +1044,61 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     cols = S
     _, config = choose_depthwise_conv2d_backward_dw(cols)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
-    depthwise_conv2d_backward_dw_box[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(S, config["BLOCK"]),)
-    ](
-        dy,
-        x,
-        dw,
-        C * R,
-        S,
-        N,
-        P,
-        Q,
-        R,
-        H,
-        W,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        dy.stride(3),
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x.stride(3),
-        dw.stride(0),
-        dw.stride(1),
-        dw.stride(2),
-        COMPUTE=COMPUTE,
-        stride=stride,
-        pad=pad,
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(S, config["BLOCK"]),)
+    depthwise_conv2d_backward_dw_box[grid](
+        dy, x, dw, C * R, S, N, P, Q, R, H, W, *dy.stride(), *x.stride(), *dw.stride(),
+        COMPUTE=COMPUTE, stride=stride, pad=pad,
         WIDE=math.gcd(16, S, x.stride(0), x.stride(1), x.stride(2), dw.stride(0), dw.stride(1)),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_depthwise_conv2d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -1693,75 +1117,39 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_depthwise_conv2d_backward_db(
-        rows, cols, col_run, col_runs, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        depthwise_conv2d_backward_db_part[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            dy,
-            db_sum_part,
-            C,
-            N,
-            P * Q,
-            dy_n=dy.stride(0),
-            dy_c=dy.stride(1),
-            dy_pq=dy.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        db_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        depthwise_conv2d_backward_db_part[grid](
+            dy, db_sum_part, C, N, P * Q, *dy.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(C, config["MERGE"]),)
+        depthwise_conv2d_backward_db_finish[grid](
+            db_sum_part, db, C, db.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        depthwise_conv2d_backward_db_finish[(triton.cdiv(C, config["MERGE"]),)](
-            db_sum_part,
-            db,
-            C,
-            db.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        depthwise_conv2d_backward_db_rows[(triton.cdiv(C, config["ROWS"]),)](
-            dy,
-            db,
-            C,
-            N * P * Q,
-            P * Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        depthwise_conv2d_backward_db_rows[grid](
+            dy, db, C, N * P * Q, P * Q, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        depthwise_conv2d_backward_db_loop[(triton.cdiv(C, config["ROWS"]),)](
-            dy,
-            db,
-            C,
-            N,
-            P * Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        depthwise_conv2d_backward_db_loop[grid](
+            dy, db, C, N, P * Q, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_depthwise_conv2d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:

@@ -21,22 +21,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def embedding_tile(
-    table_ptr,
-    idx_ptr,
-    y_ptr,
-    N,
-    D,
-    V,
-    idx_0,
-    table_0,
-    table_1,
-    y_n,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    table_ptr, idx_ptr, y_ptr, N, D, V, idx_0, table_0, table_1, y_n, y_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -56,16 +43,11 @@ def embedding_tile(
 def choose_embedding(cols: int, aligned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # rows of the fastest axis
-    BLOCK = (
-        min(1024, max(16, triton.next_power_of_2(cols)))
-        if aligned
-        else min(128, max(4, triton.next_power_of_2(cols)))
-    )
+    BLOCK = min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))
     return "tile", dict(
-        BLOCK=BLOCK,
-        ROWS=max(1, (2048 if aligned else 1024) // BLOCK),
+        BLOCK=BLOCK, ROWS=max(1, (2048 if aligned else 1024) // BLOCK),
         num_warps=4 if aligned else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_embedding(table, idx, y) -> None:
@@ -76,23 +58,12 @@ def launch_embedding(table, idx, y) -> None:
     aligned = math.gcd(cols, y.stride(0)) * y.element_size() % 8 == 0
     _, config = choose_embedding(cols, aligned)
     COMPUTE = tl.float64 if table.dtype == torch.float64 else tl.float32
-    embedding_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-        table,
-        idx,
-        y,
-        N,
-        D,
-        V,
-        idx.stride(0),
-        table.stride(0),
-        table.stride(1),
-        y.stride(0),
-        y.stride(1),
-        COMPUTE=COMPUTE,
-        WIDE=math.gcd(16, D, table.stride(0), y.stride(0)),
-        enable_fp_fusion=True,
-        **config,
-    )
+    grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+    embedding_tile[grid](
+        table, idx, y, N, D, V, idx.stride(0), *table.stride(), *y.stride(),
+        COMPUTE=COMPUTE, WIDE=math.gcd(16, D, table.stride(0), y.stride(0)),
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def allocate_embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
@@ -181,22 +152,9 @@ def embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def embedding_backward_box(
-    dy_ptr,
-    idx_ptr,
-    dtable_ptr,
-    V,
-    D,
-    N,
-    dy_0,
-    dy_1,
-    idx_0,
-    dtable_0,
-    dtable_1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, idx_ptr, dtable_ptr, V, D, N, dy_0, dy_1, idx_0, dtable_0, dtable_1,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -216,22 +174,9 @@ def embedding_backward_box(
 
 @triton.jit
 def embedding_backward_scatter(
-    idx_ptr,
-    dy_ptr,
-    dtable_sum_ptr,
-    N,
-    D,
-    V,
-    idx_0,
-    dy_0,
-    dy_1,
-    dtable_sum_0,
-    dtable_sum_1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    idx_ptr, dy_ptr, dtable_sum_ptr, N, D, V, idx_0, dy_0, dy_1, dtable_sum_0, dtable_sum_1,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -253,18 +198,9 @@ def embedding_backward_scatter(
 
 @triton.jit
 def embedding_backward_epilogue(
-    dtable_sum_ptr,
-    dtable_ptr,
-    V,
-    D,
-    dtable_sum_0,
-    dtable_sum_1,
-    dtable_0,
-    dtable_1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dtable_sum_ptr, dtable_ptr, V, D, dtable_sum_0, dtable_sum_1, dtable_0, dtable_1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -280,24 +216,10 @@ def embedding_backward_epilogue(
 
 @triton.jit
 def embedding_backward_deal(
-    idx_ptr,
-    dy_ptr,
-    dtable_sum_copies_ptr,
-    N,
-    D,
-    COPIES,
-    V,
-    idx_0,
-    dy_0,
-    dy_1,
-    dtable_sum_copies_0,
-    dtable_sum_copies_1,
-    dtable_sum_copies_2,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    idx_ptr, dy_ptr, dtable_sum_copies_ptr, N, D, COPIES, V, idx_0, dy_0, dy_1,
+    dtable_sum_copies_0, dtable_sum_copies_1, dtable_sum_copies_2,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -324,20 +246,10 @@ def embedding_backward_deal(
 
 @triton.jit
 def embedding_backward_merge(
-    dtable_sum_copies_ptr,
-    dtable_ptr,
-    rows,
-    COPIES,
-    D,
-    dtable_sum_copies_0,
-    dtable_sum_copies_1,
-    dtable_sum_copies_2,
-    dtable_0,
-    dtable_1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dtable_sum_copies_ptr, dtable_ptr, rows, COPIES, D, dtable_sum_copies_0,
+    dtable_sum_copies_1, dtable_sum_copies_2, dtable_0, dtable_1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -362,29 +274,24 @@ def embedding_backward_merge(
 
 
 def choose_embedding_backward(
-    cols: int,
-    points: int,
-    width: int,
-    places: int,
-    stored_bytes: int,
-    added_bytes: int,
+    cols: int, points: int, width: int, places: int, stored_bytes: int, added_bytes: int,
     deterministic: bool,
-) -> tuple[str, dict]:
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
     if places <= 32768 and points * width > 16 * places and not deterministic:
-        BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
+        BLOCK = min(1024, max(16, lib.pow2(width)))
         return "copies", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
     # straight into dtable: terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
     if stored_bytes == added_bytes and not deterministic:
-        BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
+        BLOCK = min(1024, max(16, lib.pow2(width)))
         return "direct", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
     # terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
     if not deterministic:
-        BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
+        BLOCK = min(1024, max(16, lib.pow2(width)))
         return "scatter", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -401,140 +308,57 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
     added_bytes = 8 if torch.float64 in (table.dtype, dy.dtype) else 4
     deterministic = torch.are_deterministic_algorithms_enabled()
     variant, config = choose_embedding_backward(
-        cols, points, width, places, stored_bytes, added_bytes, deterministic
-    )
+        cols, points, width, places, stored_bytes, added_bytes, deterministic,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (table.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (table.dtype, dy.dtype) else tl.float32
     if variant == "copies":
-        dtable_sum_copies = torch.zeros(
-            (COPIES, V, D),
-            dtype=torch.float64 if torch.float64 in (table.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        embedding_backward_deal[
-            (triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
-        ](
-            idx,
-            dy,
-            dtable_sum_copies,
-            N,
-            D,
-            COPIES,
-            V,
-            idx.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dtable_sum_copies.stride(0),
-            dtable_sum_copies.stride(1),
-            dtable_sum_copies.stride(2),
+        dtable_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=dy.device)
+        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        embedding_backward_deal[grid](
+            idx, dy, dtable_sum_copies, N, D, COPIES, V, idx.stride(0), *dy.stride(),
+            dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable_sum_copies.stride(2),
             COMPUTE=COMPUTE,
-            WIDE=math.gcd(
-                16, D, dy.stride(0), dtable_sum_copies.stride(0), dtable_sum_copies.stride(1)
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
-        embedding_backward_merge[(triton.cdiv(places, 1024 // triton.next_power_of_2(COPIES)),)](
-            dtable_sum_copies,
-            dtable,
-            D * V,
-            COPIES,
-            D,
-            dtable_sum_copies.stride(0),
-            dtable_sum_copies.stride(1),
-            dtable_sum_copies.stride(2),
-            dtable.stride(0),
-            dtable.stride(1),
-            WIDE=math.gcd(
-                16,
-                D * V,
-                dtable_sum_copies.stride(0),
-                dtable_sum_copies.stride(1),
-                dtable.stride(0),
-            ),
-            enable_fp_fusion=True,
-            BLOCK=triton.next_power_of_2(COPIES),
-            ROWS=1024 // triton.next_power_of_2(COPIES),
+            WIDE=math.gcd(16, D, dy.stride(0), dtable_sum_copies.stride(0), dtable_sum_copies.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
+        embedding_backward_merge[grid](
+            dtable_sum_copies, dtable, D * V, COPIES, D, dtable_sum_copies.stride(0),
+            dtable_sum_copies.stride(1), dtable_sum_copies.stride(2), *dtable.stride(),
+            WIDE=math.gcd(16, D * V, dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable.stride(0)),
+            enable_fp_fusion=True, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES),
             num_warps=4,
-        )
+        )  # fmt: skip
     elif variant == "direct":
         dtable_sum = dtable.zero_()
-        embedding_backward_scatter[
-            (triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
-        ](
-            idx,
-            dy,
-            dtable_sum,
-            N,
-            D,
-            V,
-            idx.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dtable_sum.stride(0),
-            dtable_sum.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        embedding_backward_scatter[grid](
+            idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "scatter":
-        dtable_sum = torch.zeros(
-            (V, D),
-            dtype=torch.float64 if torch.float64 in (table.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        embedding_backward_scatter[
-            (triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
-        ](
-            idx,
-            dy,
-            dtable_sum,
-            N,
-            D,
-            V,
-            idx.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dtable_sum.stride(0),
-            dtable_sum.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
-            enable_fp_fusion=True,
+        dtable_sum = torch.zeros((V, D), dtype=compute, device=dy.device)
+        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        embedding_backward_scatter[grid](
+            idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(V, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        embedding_backward_epilogue[grid](
+            dtable_sum, dtable, V, D, *dtable_sum.stride(), *dtable.stride(),
+            WIDE=math.gcd(16, D, dtable_sum.stride(0), dtable.stride(0)), enable_fp_fusion=True,
             **config,
-        )
-        embedding_backward_epilogue[
-            (triton.cdiv(V, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
-        ](
-            dtable_sum,
-            dtable,
-            V,
-            D,
-            dtable_sum.stride(0),
-            dtable_sum.stride(1),
-            dtable.stride(0),
-            dtable.stride(1),
-            WIDE=math.gcd(16, D, dtable_sum.stride(0), dtable.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        )  # fmt: skip
     else:
-        embedding_backward_box[(triton.cdiv(V, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-            dy,
-            idx,
-            dtable,
-            V,
-            D,
-            N,
-            dy.stride(0),
-            dy.stride(1),
-            idx.stride(0),
-            dtable.stride(0),
-            dtable.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dtable.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(V, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        embedding_backward_box[grid](
+            dy, idx, dtable, V, D, N, *dy.stride(), idx.stride(0), *dtable.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dtable.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_embedding_backward(

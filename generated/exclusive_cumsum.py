@@ -18,20 +18,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def exclusive_cumsum_scan(
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    x_0,
-    x_1,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, y_ptr, rows, D, x_0, x_1, y_row, y_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -52,20 +42,10 @@ def exclusive_cumsum_scan(
 
 @triton.jit
 def exclusive_cumsum_part(
-    x_ptr,
-    y_sum_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_0,
-    x_1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    x_ptr, y_sum_part_ptr, rows, D, x_0, x_1, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of y_sum."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -85,23 +65,10 @@ def exclusive_cumsum_part(
 
 @triton.jit
 def exclusive_cumsum_finish(
-    y_sum_part_ptr,
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_0,
-    x_1,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_0, x_1, y_row, y_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -126,53 +93,44 @@ def exclusive_cumsum_finish(
 
 
 def choose_exclusive_cumsum(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
-        ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
+        ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     512 if across else 1024,
-                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
-            BLOCK=BLOCK,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            STAGES=1,
-            num_warps=1 if across else 8,
-        )
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            STAGES=1, num_warps=1 if across else 8,
+        )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows)))
+        ROWS = max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS,
-            BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))),
-            STAGES=3 if itemsize <= 2 else 1,
-            num_warps=1 if itemsize <= 2 else 2,
-        )
+            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))),
+            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+        )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(4, triton.next_power_of_2(cols)))
-    return "blocks", dict(
-        BLOCK=BLOCK,
-        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-        STAGES=1,
-        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
-    )
+    BLOCK = min(1024, max(4, lib.pow2(cols)))
+    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+    num_warps = 4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2
+    return "blocks", dict(BLOCK=BLOCK, ROWS=ROWS, STAGES=1, num_warps=num_warps)
 
 
 def launch_exclusive_cumsum(x, y) -> None:
@@ -188,55 +146,27 @@ def launch_exclusive_cumsum(x, y) -> None:
     itemsize = y.element_size()
     sms = lib.multiprocessors(x.device)
     variant, config = choose_exclusive_cumsum(rows, cols, across, aligned, itemsize, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        exclusive_cumsum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            y_sum_part,
-            batch,
-            D,
-            x_0=x.stride(0),
-            x_1=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
+        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        exclusive_cumsum_part[grid](
+            x, y_sum_part, batch, D, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        exclusive_cumsum_finish[grid](
+            y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
-        exclusive_cumsum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_sum_part,
-            x,
-            y,
-            batch,
-            D,
-            x_0=x.stride(0),
-            x_1=x.stride(1),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        )  # fmt: skip
     else:
-        exclusive_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        exclusive_cumsum_scan[grid](
+            x, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
@@ -303,21 +233,10 @@ def exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def exclusive_cumsum_backward_scan(
-    dy_ptr,
-    dx_ptr,
-    rows,
-    D,
-    dy_0,
-    dy_1,
-    dx_row,
-    dx_k,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
-    RUN: tl.constexpr,
-):
+    dy_ptr, dx_ptr, rows, D, dy_0, dy_1, dx_row, dx_k,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr, RUN: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -343,20 +262,10 @@ def exclusive_cumsum_backward_scan(
 
 @triton.jit
 def exclusive_cumsum_backward_part(
-    dy_ptr,
-    dx_sum_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    dy_0,
-    dy_1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    dy_ptr, dx_sum_part_ptr, rows, D, dy_0, dy_1, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of dx_sum."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -376,24 +285,10 @@ def exclusive_cumsum_backward_part(
 
 @triton.jit
 def exclusive_cumsum_backward_finish(
-    dx_sum_part_ptr,
-    dy_ptr,
-    dx_ptr,
-    rows,
-    D,
-    CHUNK,
-    dy_0,
-    dy_1,
-    dx_row,
-    dx_k,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    STAGES: tl.constexpr,
-    RUN: tl.constexpr,
-):
+    dx_sum_part_ptr, dy_ptr, dx_ptr, rows, D, dy_0, dy_1, dx_row, dx_k, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
+):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -423,56 +318,49 @@ def exclusive_cumsum_backward_finish(
 
 
 def choose_exclusive_cumsum_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
-        ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
+        ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     512 if across else 1024,
-                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
-            BLOCK=BLOCK,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            STAGES=1,
-            num_warps=1 if across else 8,
-            RUN=1 if across else min(8, 16 // itemsize),
-        )
+            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            STAGES=1, num_warps=1 if across else 8, RUN=1 if across else min(8, 16 // itemsize),
+        )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(64, triton.next_power_of_2(rows)))
+        ROWS = max(1, min(64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS,
-            BLOCK=max(16, min(1024 // ROWS, triton.next_power_of_2(cols))),
-            STAGES=3 if itemsize <= 2 else 1,
-            num_warps=2,
-            RUN=1,
-        )
+            ROWS=ROWS, BLOCK=max(16, min(1024 // ROWS, lib.pow2(cols))),
+            STAGES=3 if itemsize <= 2 else 1, num_warps=2, RUN=1,
+        )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
-        return "few", dict(ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize))
+        return "few", dict(
+            ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize),
+        )  # fmt: skip
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
+    BLOCK = min(1024, max(16, lib.pow2(cols)))
+    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+    num_warps = 4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2
     return "blocks", dict(
-        BLOCK=BLOCK,
-        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-        STAGES=3 if cols > BLOCK else 1,
-        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+        BLOCK=BLOCK, ROWS=ROWS, STAGES=3 if cols > BLOCK else 1, num_warps=num_warps,
         RUN=min(8, 16 // itemsize),
-    )
+    )  # fmt: skip
 
 
 def launch_exclusive_cumsum_backward(dy, dx) -> None:
@@ -487,61 +375,32 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
     aligned = math.gcd(cols, dx.stride(0)) * dx.element_size() % 8 == 0
     itemsize = dx.element_size()
     sms = lib.multiprocessors(dy.device)
-    variant, config = choose_exclusive_cumsum_backward(rows, cols, across, aligned, itemsize, sms)
+    variant, config = choose_exclusive_cumsum_backward(
+        rows, cols, across, aligned, itemsize, sms,
+    )  # fmt: skip
+    compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "split":
-        dx_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if dy.dtype == torch.float64 else torch.float32,
-            device=dy.device,
-        )
-        exclusive_cumsum_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dy,
-            dx_sum_part,
-            batch,
-            D,
-            dy_0=dy.stride(0),
-            dy_1=dy.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0)),
-            enable_fp_fusion=True,
-            ROWS=config["ROWS"],
-            BLOCK=config["BLOCK"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            STAGES=config["STAGES"],
-            num_warps=config["num_warps"],
-        )
-        exclusive_cumsum_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dx_sum_part,
-            dy,
-            dx,
-            batch,
-            D,
-            dy_0=dy.stride(0),
-            dy_1=dy.stride(1),
-            dx_row=dx.stride(0),
-            dx_k=dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        dx_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        exclusive_cumsum_backward_part[grid](
+            dy, dx_sum_part, batch, D, *dy.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0)), enable_fp_fusion=True,
+            ROWS=config["ROWS"], BLOCK=config["BLOCK"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], STAGES=config["STAGES"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        exclusive_cumsum_backward_finish[grid](
+            dx_sum_part, dy, dx, batch, D, *dy.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        exclusive_cumsum_backward_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            dx,
-            batch,
-            D,
-            dy.stride(0),
-            dy.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        exclusive_cumsum_backward_scan[grid](
+            dy, dx, batch, D, *dy.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_exclusive_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:

@@ -18,15 +18,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def full_sum_rows(
-    x_ptr,
-    y_ptr,
-    cols,
-    x_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, cols, x_col,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -40,15 +34,9 @@ def full_sum_rows(
 
 @triton.jit
 def full_sum_loop(
-    x_ptr,
-    y_ptr,
-    cols,
-    x_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, cols, x_col,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -65,17 +53,10 @@ def full_sum_loop(
 
 @triton.jit
 def full_sum_part(
-    x_ptr,
-    y_sum_part_ptr,
-    cols,
-    CHUNK,
-    x_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, y_sum_part_ptr, cols, x_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -106,59 +87,51 @@ def full_sum_finish(y_sum_part_ptr, y_ptr, MERGE: tl.constexpr, PARTS: tl.conste
 
 
 def choose_full_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_full_sum(x, y) -> None:
@@ -171,57 +144,35 @@ def launch_full_sum(x, y) -> None:
     aligned = cols * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_full_sum(rows, cols, across, aligned, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        full_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            y_sum_part,
-            batch,
-            x_col=x.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        full_sum_part[grid](
+            x, y_sum_part, batch, x.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        full_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            y_sum_part,
-            y,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        full_sum_finish[grid](
+            y_sum_part, y,
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        full_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            x.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        full_sum_rows[grid](
+            x, y, batch, x.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        full_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            x.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        full_sum_loop[grid](
+            x, y, batch, x.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_full_sum(x: torch.Tensor) -> torch.Tensor:
@@ -292,8 +243,9 @@ def full_sum_backward_flat_block(
 
 @triton.jit
 def full_sum_backward_flat(
-    dx_ptr, dy, total, dx_i, DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
-):
+    dx_ptr, dy, total, dx_i,
+    DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -305,21 +257,10 @@ def full_sum_backward_flat(
 
 @triton.jit
 def full_sum_backward_strided(
-    dx_ptr,
-    dy,
-    outer,
-    middle,
-    inner,
-    dx_outer_at,
-    dx_middle_at,
-    dx_inner_at,
-    DY_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE_DX: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dx_ptr, dy, outer, middle, inner, dx_outer_at, dx_middle_at, dx_inner_at,
+    DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE_DX: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
     dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
@@ -340,14 +281,14 @@ def full_sum_backward_strided(
 
 
 def choose_full_sum_backward(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -360,15 +301,11 @@ def choose_full_sum_backward(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_full_sum_backward(x, dx, dy) -> None:
@@ -384,38 +321,24 @@ def launch_full_sum_backward(x, dx, dy) -> None:
         # A Python number reaches a kernel as f32.
         dy = torch.full((), dy, dtype=torch.float64, device=dx.device)
     if variant == "flat":
-        full_sum_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            dx,
-            dy,
-            total,
-            dx.stride(2),
-            DY_IS_TENSOR=isinstance(dy, torch.Tensor),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        full_sum_backward_flat[grid](
+            dx, dy, total, dx.stride(2),
+            DY_IS_TENSOR=isinstance(dy, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        full_sum_backward_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            dx,
-            dy,
-            outer,
-            middle,
-            inner,
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            DY_IS_TENSOR=isinstance(dy, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
         )
+        full_sum_backward_strided[grid](
+            dx, dy, outer, middle, inner, *dx.stride(),
+            DY_IS_TENSOR=isinstance(dy, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
 
 
 def allocate_full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:

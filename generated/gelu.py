@@ -26,8 +26,9 @@ def gelu_flat_block(x_ptr, y_ptr, x_i, y_i, HALF: tl.constexpr, COMPUTE: tl.cons
 
 @triton.jit
 def gelu_flat(
-    x_ptr, y_ptr, total, x_i, y_i, HALF: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
-):
+    x_ptr, y_ptr, total, x_i, y_i,
+    HALF: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -39,25 +40,11 @@ def gelu_flat(
 
 @triton.jit
 def gelu_strided(
-    x_ptr,
-    y_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    y_outer_at,
-    y_middle_at,
-    y_inner_at,
-    HALF: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    WIDE_Y: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at, y_outer_at,
+    y_middle_at, y_inner_at,
+    HALF: tl.constexpr, COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -83,14 +70,14 @@ def gelu_strided(
 
 
 def choose_gelu(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -103,15 +90,11 @@ def choose_gelu(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_gelu(x, y) -> None:
@@ -124,43 +107,23 @@ def launch_gelu(x, y) -> None:
     variant, config = choose_gelu(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "flat":
-        gelu_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            x,
-            y,
-            total,
-            x.stride(2),
-            y.stride(2),
-            HALF=x.element_size() == 2,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        gelu_flat[grid](
+            x, y, total, x.stride(2), y.stride(2),
+            HALF=x.element_size() == 2, COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        gelu_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            outer,
-            middle,
-            inner,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            HALF=x.element_size() == 2,
-            COMPUTE=COMPUTE,
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
         )
+        gelu_strided[grid](
+            x, y, outer, middle, inner, *x.stride(), *y.stride(),
+            HALF=x.element_size() == 2, COMPUTE=COMPUTE,
+            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_gelu(x: torch.Tensor) -> torch.Tensor:
@@ -233,17 +196,9 @@ def gelu_backward_flat_block(
 
 @triton.jit
 def gelu_backward_flat(
-    dy_ptr,
-    x_ptr,
-    dx_ptr,
-    total,
-    dy_i,
-    x_i,
-    dx_i,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, dx_ptr, total, dy_i, x_i, dx_i,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -257,30 +212,11 @@ def gelu_backward_flat(
 
 @triton.jit
 def gelu_backward_strided(
-    dy_ptr,
-    x_ptr,
-    dx_ptr,
-    outer,
-    middle,
-    inner,
-    dy_outer_at,
-    dy_middle_at,
-    dy_inner_at,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    dx_outer_at,
-    dx_middle_at,
-    dx_inner_at,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE_DY: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    WIDE_DX: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, dx_ptr, outer, middle, inner, dy_outer_at, dy_middle_at, dy_inner_at,
+    x_outer_at, x_middle_at, x_inner_at, dx_outer_at, dx_middle_at, dx_inner_at,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE_DY: tl.constexpr, WIDE_X: tl.constexpr,
+    WIDE_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_X, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
     dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
@@ -312,14 +248,14 @@ def gelu_backward_strided(
 
 
 def choose_gelu_backward(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -332,15 +268,11 @@ def choose_gelu_backward(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_gelu_backward(x, dy, dx) -> None:
@@ -353,50 +285,25 @@ def launch_gelu_backward(x, dy, dx) -> None:
     variant, config = choose_gelu_backward(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "flat":
-        gelu_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            dy,
-            x,
-            dx,
-            total,
-            dy.stride(2),
-            x.stride(2),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        gelu_backward_flat[grid](
+            dy, x, dx, total, dy.stride(2), x.stride(2), dx.stride(2),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        gelu_backward_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            dy,
-            x,
-            dx,
-            outer,
-            middle,
-            inner,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
+        )
+        gelu_backward_strided[grid](
+            dy, x, dx, outer, middle, inner, *dy.stride(), *x.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
             WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner),
-            enable_fp_fusion=True,
+            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -22,29 +22,11 @@ from tritongen import lib, runtime
 
 @triton.jit
 def group_norm_rows(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    batch,
-    x_row,
-    x_col,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, batch, x_row, x_col, gain_c1,
+    gain_c0, bias_c1, bias_c0, y_row, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -69,29 +51,11 @@ def group_norm_rows(
 
 @triton.jit
 def group_norm_lines(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    Cg,
-    cols,
-    count,
-    x_row,
-    x_col,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, Cg, cols, count, x_row, x_col, gain_c1, gain_c0,
+    bias_c1, bias_c0, y_row, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -124,29 +88,11 @@ def group_norm_lines(
 
 @triton.jit
 def group_norm_lines_loop(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    Cg,
-    cols,
-    count,
-    x_row,
-    x_col,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, Cg, cols, count, x_row, x_col, gain_c1, gain_c0,
+    bias_c1, bias_c0, y_row, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -187,30 +133,11 @@ def group_norm_lines_loop(
 
 @triton.jit
 def group_norm_loop(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    Cg,
-    cols,
-    count,
-    x_row,
-    x_col,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, Cg, cols, count, x_row, x_col, gain_c1,
+    gain_c0, bias_c1, bias_c0, y_row, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -255,22 +182,11 @@ def group_norm_loop(
 
 @triton.jit
 def group_norm_part(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    x_row,
-    x_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, x_row,
+    x_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -299,36 +215,13 @@ def group_norm_part(
 
 @triton.jit
 def group_norm_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    count,
-    x_row,
-    x_col,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    y_row,
-    y_col,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
+    eps, rows, Cg, cols, count, x_row, x_col, gain_c1, gain_c0, bias_c1, bias_c0, y_row,
+    y_col, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     LANES: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -369,26 +262,11 @@ def group_norm_finish(
 
 @triton.jit
 def group_norm_channels_part(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    cols,
-    CHUNK,
-    Cg,
-    x_n,
-    x_c1,
-    x_c0,
-    x_b,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg, x_n, x_c1,
+    x_c0, x_b, CHUNK,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_n = x_n // WIDE * WIDE
@@ -420,40 +298,13 @@ def group_norm_channels_part(
 
 @triton.jit
 def group_norm_channels_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    Cg,
-    x_n,
-    x_c1,
-    x_c0,
-    x_b,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    y_n,
-    y_c1,
-    y_c0,
-    y_b,
-    PLACE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
+    eps, rows, cols, Cg, x_n, x_c1, x_c0, x_b, gain_c1, gain_c0, bias_c1, bias_c0, y_n,
+    y_c1, y_c0, y_b, CHUNK,
+    PLACE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr,
+    groups: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_n = x_n // WIDE * WIDE
@@ -496,33 +347,11 @@ def group_norm_channels_finish(
 
 @triton.jit
 def group_norm_channels_rows(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    Cg,
-    x_n,
-    x_c1,
-    x_c0,
-    x_b,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    y_n,
-    y_c1,
-    y_c0,
-    y_b,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, Cg, x_n, x_c1, x_c0, x_b, gain_c1,
+    gain_c0, bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
+    groups: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_n = x_n // WIDE * WIDE
@@ -554,34 +383,12 @@ def group_norm_channels_rows(
 
 @triton.jit
 def group_norm_channels_loop(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    Cg,
-    x_n,
-    x_c1,
-    x_c0,
-    x_b,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    y_n,
-    y_c1,
-    y_c0,
-    y_b,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, Cg, x_n, x_c1, x_c0, x_b, gain_c1,
+    gain_c0, bias_c1, bias_c0, y_n, y_c1, y_c0, y_b,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_n = x_n // WIDE * WIDE
@@ -631,115 +438,84 @@ def group_norm_channels_loop(
 
 
 def choose_group_norm(
-    rows: int,
-    cols: int,
-    col_run: int,
-    col_runs: int,
-    channels_last: bool,
-    across: bool,
-    aligned: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
     if (
         not channels_last
         and sms <= rows
         and 16 <= col_run <= 16384
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
     ):
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
     # a row fits in registers, its runs as lines
     if (
         not channels_last
         and 512 <= cols
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
-        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = triton.next_power_of_2(col_runs)
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        LINES = lib.pow2(col_runs)
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
-        )
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if not channels_last and rows < 2 * sms and cols > 8192:
-        BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(1024, max(16, lib.pow2(col_run)))
         ROWS = min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
-                1,
-                min(
-                    256,
-                    triton.cdiv(16 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
-                ),
+                1, min(256, lib.cdiv(16 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK))
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=4,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256), num_warps=4,
+        )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     if not channels_last:
-        BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
         return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
     # a row fits in registers
     if 0 < cols <= 32768 and not across and cols <= 4096:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "channels_rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
         BLOCK = 256
         ROWS = 8
-        PARTS = triton.next_power_of_2(
-            max(
-                1,
-                min(
-                    256,
-                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.pow2(
+            max(1, min(256, lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)))
         )
         return "channels_split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=4,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=4,
+        )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
-    )
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
@@ -759,8 +535,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     aligned = cols * y.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_group_norm(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -768,343 +545,108 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     if variant == "lines_loop":
         x = lib.reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
-        group_norm_lines_loop[(rows,)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            Cg,
-            batch,
-            batch * Cg,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            groups=groups,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (rows,)
+        group_norm_lines_loop[grid](
+            x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "lines":
         x = lib.reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
-        group_norm_lines[(rows,)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            Cg,
-            batch,
-            batch * Cg,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            groups=groups,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (rows,)
+        group_norm_lines[grid](
+            x, gain, bias, y, eps, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
         x = lib.reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        group_norm_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            Cg,
-            batch,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        group_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N * groups,
-            Cg,
-            batch,
-            count=batch * Cg,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            gain_c1=gain.stride(0),
-            gain_c0=gain.stride(1),
-            bias_c1=bias.stride(0),
-            bias_c0=bias.stride(1),
-            y_row=y.stride(0),
-            y_col=y.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        group_norm_part[grid](
+            x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        group_norm_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, N * groups, Cg, batch,
+            batch * Cg, *x.stride(), *gain.stride(), *bias.stride(), *y.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
-        group_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N * groups,
-            batch * Cg,
-            batch,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            groups=groups,
-            WIDE=math.gcd(16, batch * Cg, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_rows[grid](
+            x, gain, bias, y, eps, N * groups, batch * Cg, batch, *x.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            WIDE=math.gcd(16, batch * Cg, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
-        group_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N * groups,
-            Cg,
-            batch,
-            batch * Cg,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            groups=groups,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_loop[grid](
+            x, gain, bias, y, eps, N * groups, Cg, batch, batch * Cg, *x.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "channels_rows":
         x = lib.reshaped(x, N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
-        group_norm_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N * groups,
-            batch * Cg,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_channels_rows[grid](
+            x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            groups=groups, COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "channels_split":
         x = lib.reshaped(x, N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        group_norm_channels_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            batch * Cg,
-            Cg=Cg,
-            x_n=x.stride(0),
-            x_c1=x.stride(1),
-            x_c0=x.stride(2),
-            x_b=x.stride(3),
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        group_norm_channels_part[grid](
+            x, mu_sum_part, var_sum_part, var_sum_count, N * groups, batch * Cg, Cg, *x.stride(),
+            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
+            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        group_norm_channels_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, N * groups, batch * Cg,
+            Cg, *x.stride(), *gain.stride(), *bias.stride(), *y.stride(),
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
-            groups=groups,
-            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        group_norm_channels_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N * groups,
-            batch * Cg,
-            Cg=Cg,
-            x_n=x.stride(0),
-            x_c1=x.stride(1),
-            x_c0=x.stride(2),
-            x_b=x.stride(3),
-            gain_c1=gain.stride(0),
-            gain_c0=gain.stride(1),
-            bias_c1=bias.stride(0),
-            bias_c0=bias.stride(1),
-            y_n=y.stride(0),
-            y_c1=y.stride(1),
-            y_c0=y.stride(2),
-            y_b=y.stride(3),
-            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            WIDE=math.gcd(
-                16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
+            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         x = lib.reshaped(x, N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
-        group_norm_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N * groups,
-            batch * Cg,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
-            groups=groups,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_channels_loop[grid](
+            x, gain, bias, y, eps, N * groups, batch * Cg, Cg, *x.stride(), *gain.stride(),
+            *bias.stride(), *y.stride(),
+            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_group_norm(
@@ -1267,32 +809,11 @@ def group_norm(
 
 @triton.jit
 def group_norm_backward_mu_sum_rows(
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_ptr,
-    gain_ptr,
-    dmu_sum_ptr,
-    eps,
-    rows,
-    cols,
-    batch,
-    x_row,
-    x_col,
-    mu_sum_row,
-    var_sum_row,
-    dy_row,
-    dy_col,
-    gain_c1,
-    gain_c0,
-    dmu_sum_row,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, gain_ptr, dmu_sum_ptr, eps, rows, cols, batch,
+    x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, gain_c1, gain_c0, dmu_sum_row,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1322,33 +843,12 @@ def group_norm_backward_mu_sum_rows(
 
 @triton.jit
 def group_norm_backward_mu_sum_loop(
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_ptr,
-    gain_ptr,
-    dmu_sum_ptr,
-    eps,
-    rows,
-    Cg,
-    cols,
-    count,
-    x_row,
-    x_col,
-    mu_sum_row,
-    var_sum_row,
-    dy_row,
-    dy_col,
-    gain_c1,
-    gain_c0,
+    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, gain_ptr, dmu_sum_ptr, eps, rows, Cg, cols,
+    count, x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, gain_c1, gain_c0,
     dmu_sum_row,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1391,22 +891,11 @@ def group_norm_backward_mu_sum_loop(
 
 @triton.jit
 def group_norm_backward_mu_sum_part1(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    x_row,
-    x_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, Cg, cols, x_row,
+    x_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1435,31 +924,12 @@ def group_norm_backward_mu_sum_part1(
 
 @triton.jit
 def group_norm_backward_mu_sum_part2(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dy_ptr,
-    gain_ptr,
-    dmu_sum_part_ptr,
-    eps,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    count,
-    dy_row,
-    dy_col,
-    gain_c1,
-    gain_c0,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dy_ptr, gain_ptr,
+    dmu_sum_part_ptr, eps, rows, Cg, cols, count, dy_row, dy_col, gain_c1, gain_c0, CHUNK,
+    COMPUTE: tl.constexpr, groups: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     LANES: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1502,21 +972,10 @@ def group_norm_backward_mu_sum_part2(
 
 @triton.jit
 def group_norm_backward_mu_sum_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dmu_sum_part_ptr,
-    dmu_sum_ptr,
-    rows,
-    count,
-    mu_sum_row,
-    var_sum_row,
-    dmu_sum_row,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, mu_sum_ptr, var_sum_ptr,
+    dmu_sum_part_ptr, dmu_sum_ptr, rows, count, mu_sum_row, var_sum_row, dmu_sum_row,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -1543,25 +1002,10 @@ def group_norm_backward_mu_sum_finish(
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_rows(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    rows,
-    cols,
-    Cg,
-    count,
-    dy_row,
-    dy_col,
-    x_row,
-    x_col,
-    mu_sum_nc1,
-    dy_rsqrt_sum_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, count, dy_row, dy_col,
+    x_row, x_col, mu_sum_nc1, dy_rsqrt_sum_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1580,25 +1024,10 @@ def group_norm_backward_dy_rsqrt_sum_rows(
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_loop(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    rows,
-    cols,
-    Cg,
-    count,
-    dy_row,
-    dy_col,
-    x_row,
-    x_col,
-    mu_sum_nc1,
-    dy_rsqrt_sum_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_ptr, rows, cols, Cg, count, dy_row, dy_col,
+    x_row, x_col, mu_sum_nc1, dy_rsqrt_sum_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1620,26 +1049,11 @@ def group_norm_backward_dy_rsqrt_sum_loop(
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_part(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    dy_rsqrt_sum_part_ptr,
-    rows,
-    cols,
-    CHUNK,
-    Cg,
-    count,
-    dy_row,
-    dy_col,
-    x_row,
-    x_col,
-    mu_sum_nc1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, x_ptr, mu_sum_ptr, dy_rsqrt_sum_part_ptr, rows, cols, Cg, count, dy_row, dy_col,
+    x_row, x_col, mu_sum_nc1, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1666,13 +1080,9 @@ def group_norm_backward_dy_rsqrt_sum_part(
 
 @triton.jit
 def group_norm_backward_dy_rsqrt_sum_finish(
-    dy_rsqrt_sum_part_ptr,
-    dy_rsqrt_sum_ptr,
-    rows,
-    dy_rsqrt_sum_row,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_rsqrt_sum_part_ptr, dy_rsqrt_sum_ptr, rows, dy_rsqrt_sum_row,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -1685,27 +1095,11 @@ def group_norm_backward_dy_rsqrt_sum_finish(
 
 @triton.jit
 def group_norm_backward_dvar_sum_rows(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    dvar_sum_ptr,
-    eps,
-    rows,
-    Cg,
-    count,
-    var_sum_row,
-    dy_rsqrt_sum_row,
-    dy_rsqrt_sum_c0,
-    gain_c1,
-    gain_c0,
-    dvar_sum_row,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, eps, rows, Cg, count,
+    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_c0, gain_c1, gain_c0, dvar_sum_row,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Cg = Cg // WIDE * WIDE
@@ -1732,27 +1126,11 @@ def group_norm_backward_dvar_sum_rows(
 
 @triton.jit
 def group_norm_backward_dvar_sum_loop(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    dvar_sum_ptr,
-    eps,
-    rows,
-    Cg,
-    count,
-    var_sum_row,
-    dy_rsqrt_sum_row,
-    dy_rsqrt_sum_c0,
-    gain_c1,
-    gain_c0,
-    dvar_sum_row,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, eps, rows, Cg, count,
+    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_c0, gain_c1, gain_c0, dvar_sum_row,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Cg = Cg // WIDE * WIDE
@@ -1780,28 +1158,11 @@ def group_norm_backward_dvar_sum_loop(
 
 @triton.jit
 def group_norm_backward_dvar_sum_part(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    dvar_sum_part_ptr,
-    eps,
-    rows,
-    Cg,
-    CHUNK,
-    count,
-    var_sum_row,
-    dy_rsqrt_sum_row,
-    dy_rsqrt_sum_c0,
-    gain_c1,
-    gain_c0,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_part_ptr, eps, rows, Cg, count,
+    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_c0, gain_c1, gain_c0, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Cg = Cg // WIDE * WIDE
@@ -1834,19 +1195,11 @@ def group_norm_backward_dvar_sum_part(
 
 @triton.jit
 def group_norm_backward_dvar_sum_finish(
-    var_sum_ptr,
-    dvar_sum_part_ptr,
-    dvar_sum_ptr,
-    eps,
-    rows,
-    count,
-    var_sum_row,
+    var_sum_ptr, dvar_sum_part_ptr, dvar_sum_ptr, eps, rows, count, var_sum_row,
     dvar_sum_row,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    MERGE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, MERGE: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -1863,48 +1216,13 @@ def group_norm_backward_dvar_sum_finish(
 
 @triton.jit
 def group_norm_backward_dx_rows(
-    dy_ptr,
-    gain_ptr,
-    var_sum_ptr,
-    dvar_sum_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    dmu_sum_ptr,
-    dx_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    eps,
-    rows,
-    cols,
-    batch,
-    Cg,
-    count,
-    dy_n,
-    dy_row,
-    dy_b,
-    gain_row,
-    var_sum_n,
-    var_sum_c1,
-    dvar_sum_n,
-    dvar_sum_c1,
-    x_n,
-    x_row,
-    x_b,
-    mu_sum_n,
-    mu_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dx_n,
-    dx_row,
-    dx_b,
-    dgain_row,
-    dbias_row,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr,
+    dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, gain_row,
+    var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
+    dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1949,47 +1267,13 @@ def group_norm_backward_dx_rows(
 
 @triton.jit
 def group_norm_backward_dx_lines(
-    dy_ptr,
-    gain_ptr,
-    var_sum_ptr,
-    dvar_sum_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    dmu_sum_ptr,
-    dx_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    eps,
-    N,
-    cols,
-    Cg,
-    count,
-    dy_n,
-    dy_row,
-    dy_b,
-    gain_row,
-    var_sum_n,
-    var_sum_c1,
-    dvar_sum_n,
-    dvar_sum_c1,
-    x_n,
-    x_row,
-    x_b,
-    mu_sum_n,
-    mu_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dx_n,
-    dx_row,
-    dx_b,
-    dgain_row,
-    dbias_row,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    LINES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr,
+    dgain_ptr, dbias_ptr, eps, N, cols, Cg, count, dy_n, dy_row, dy_b, gain_row, var_sum_n,
+    var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1, dmu_sum_n,
+    dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    LINES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2046,48 +1330,13 @@ def group_norm_backward_dx_lines(
 
 @triton.jit
 def group_norm_backward_dx_loop(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    gain_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    N,
-    cols,
-    Cg,
-    count,
-    dy_n,
-    dy_row,
-    dy_b,
-    x_n,
-    x_row,
-    x_b,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    dgain_row,
-    dbias_row,
-    gain_row,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dx_n,
-    dx_row,
-    dx_b,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, gain_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, dx_ptr, eps, rows, N, cols, Cg, count, dy_n, dy_row, dy_b, x_n, x_row, x_b,
+    mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, dgain_row, dbias_row, gain_row, dvar_sum_n,
+    dvar_sum_c1, dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2161,36 +1410,12 @@ def group_norm_backward_dx_loop(
 
 @triton.jit
 def group_norm_backward_dx_part(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    eps,
-    rows,
-    N,
-    cols,
-    CHUNK,
-    Cg,
-    count,
-    dy_n,
-    dy_row,
-    dy_b,
-    x_n,
-    x_row,
-    x_b,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, eps,
+    rows, N, cols, Cg, count, dy_n, dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
+    var_sum_n, var_sum_c1, CHUNK,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2235,53 +1460,14 @@ def group_norm_backward_dx_part(
 
 @triton.jit
 def group_norm_backward_dx_finish(
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    dy_ptr,
-    gain_ptr,
-    var_sum_ptr,
-    dvar_sum_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    dmu_sum_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    N,
-    cols,
-    CHUNK,
-    Cg,
-    count,
-    dgain_row,
-    dbias_row,
-    dy_n,
-    dy_row,
-    dy_b,
-    gain_row,
-    var_sum_n,
-    var_sum_c1,
-    dvar_sum_n,
-    dvar_sum_c1,
-    x_n,
-    x_row,
-    x_b,
-    mu_sum_n,
-    mu_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dx_n,
-    dx_row,
-    dx_b,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    dgain_sum_part_ptr, dbias_sum_part_ptr, dgain_ptr, dbias_ptr, dy_ptr, gain_ptr,
+    var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr, eps, rows, N, cols,
+    Cg, count, dgain_row, dbias_row, dy_n, dy_row, dy_b, gain_row, var_sum_n, var_sum_c1,
+    dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1, dmu_sum_n, dmu_sum_c1,
+    dx_n, dx_row, dx_b, CHUNK,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2333,37 +1519,12 @@ def group_norm_backward_dx_finish(
 
 @triton.jit
 def group_norm_backward_dx_channels_part(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    batch,
-    Cg,
-    count,
-    dy_n,
-    dy_row,
-    dy_b,
-    x_n,
-    x_row,
-    x_b,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, eps,
+    rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
+    var_sum_n, var_sum_c1, CHUNK,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2405,54 +1566,15 @@ def group_norm_backward_dx_channels_part(
 
 @triton.jit
 def group_norm_backward_dx_channels_finish(
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    dy_ptr,
-    gain_ptr,
-    var_sum_ptr,
-    dvar_sum_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    dmu_sum_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    batch,
-    Cg,
-    count,
-    dgain_row,
-    dbias_row,
-    dy_n,
-    dy_row,
-    dy_b,
-    gain_row,
-    var_sum_n,
-    var_sum_c1,
-    dvar_sum_n,
-    dvar_sum_c1,
-    x_n,
-    x_row,
-    x_b,
-    mu_sum_n,
-    mu_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dx_n,
-    dx_row,
-    dx_b,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    dgain_sum_part_ptr, dbias_sum_part_ptr, dgain_ptr, dbias_ptr, dy_ptr, gain_ptr,
+    var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr, eps, rows, cols,
+    batch, Cg, count, dgain_row, dbias_row, dy_n, dy_row, dy_b, gain_row, var_sum_n,
+    var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1, dmu_sum_n,
+    dmu_sum_c1, dx_n, dx_row, dx_b, CHUNK,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     LANES: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2503,48 +1625,13 @@ def group_norm_backward_dx_channels_finish(
 
 @triton.jit
 def group_norm_backward_dx_channels_rows(
-    dy_ptr,
-    gain_ptr,
-    var_sum_ptr,
-    dvar_sum_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    dmu_sum_ptr,
-    dx_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    eps,
-    rows,
-    cols,
-    batch,
-    Cg,
-    count,
-    dy_n,
-    dy_row,
-    dy_b,
-    gain_row,
-    var_sum_n,
-    var_sum_c1,
-    dvar_sum_n,
-    dvar_sum_c1,
-    x_n,
-    x_row,
-    x_b,
-    mu_sum_n,
-    mu_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dx_n,
-    dx_row,
-    dx_b,
-    dgain_row,
-    dbias_row,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, gain_ptr, var_sum_ptr, dvar_sum_ptr, x_ptr, mu_sum_ptr, dmu_sum_ptr, dx_ptr,
+    dgain_ptr, dbias_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, gain_row,
+    var_sum_n, var_sum_c1, dvar_sum_n, dvar_sum_c1, x_n, x_row, x_b, mu_sum_n, mu_sum_c1,
+    dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b, dgain_row, dbias_row,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2589,49 +1676,13 @@ def group_norm_backward_dx_channels_rows(
 
 @triton.jit
 def group_norm_backward_dx_channels_loop(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    gain_ptr,
-    dvar_sum_ptr,
-    dmu_sum_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    cols,
-    batch,
-    Cg,
-    count,
-    dy_n,
-    dy_row,
-    dy_b,
-    x_n,
-    x_row,
-    x_b,
-    mu_sum_n,
-    mu_sum_c1,
-    var_sum_n,
-    var_sum_c1,
-    dgain_row,
-    dbias_row,
-    gain_row,
-    dvar_sum_n,
-    dvar_sum_c1,
-    dmu_sum_n,
-    dmu_sum_c1,
-    dx_n,
-    dx_row,
-    dx_b,
-    PLACE: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, gain_ptr, dvar_sum_ptr,
+    dmu_sum_ptr, dx_ptr, eps, rows, cols, batch, Cg, count, dy_n, dy_row, dy_b, x_n, x_row,
+    x_b, mu_sum_n, mu_sum_c1, var_sum_n, var_sum_c1, dgain_row, dbias_row, gain_row,
+    dvar_sum_n, dvar_sum_c1, dmu_sum_n, dmu_sum_c1, dx_n, dx_row, dx_b,
+    PLACE: tl.constexpr, COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2696,24 +1747,11 @@ def group_norm_backward_dx_channels_loop(
 
 @triton.jit
 def group_norm_backward_deps_rows(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    deps_ptr,
-    eps,
-    cols,
-    Cg,
-    count,
-    Cg_groups,
-    var_sum_nc1,
-    dy_rsqrt_sum_col,
-    gain_c1c0,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, cols, Cg, count, Cg_groups,
+    var_sum_nc1, dy_rsqrt_sum_col, gain_c1c0,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2737,24 +1775,11 @@ def group_norm_backward_deps_rows(
 
 @triton.jit
 def group_norm_backward_deps_loop(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    deps_ptr,
-    eps,
-    col_outers,
-    Cg,
-    count,
-    var_sum_nc1,
-    dy_rsqrt_sum_col,
-    gain_c1c0,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, col_outers, Cg, count,
+    var_sum_nc1, dy_rsqrt_sum_col, gain_c1c0,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Cg = Cg // WIDE * WIDE
@@ -2783,26 +1808,11 @@ def group_norm_backward_deps_loop(
 
 @triton.jit
 def group_norm_backward_deps_part(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    deps_sum_part_ptr,
-    eps,
-    col_outers,
-    Cg,
-    CHUNK,
-    count,
-    var_sum_nc1,
-    dy_rsqrt_sum_col,
-    gain_c1c0,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    groups: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, col_outers, Cg, count,
+    var_sum_nc1, dy_rsqrt_sum_col, gain_c1c0, CHUNK,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     Cg = Cg // WIDE * WIDE
@@ -2836,8 +1846,9 @@ def group_norm_backward_deps_part(
 
 @triton.jit
 def group_norm_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    deps_sum_part_ptr, deps_ptr,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -2849,52 +1860,47 @@ def group_norm_backward_deps_finish(
 
 
 def choose_group_norm_backward_mu_sum(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            LANES=max(PARTS, 256),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -2918,213 +1924,102 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_group_norm_backward_mu_sum(
-        rows, cols, col_run, col_runs, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "split":
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        dmu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        group_norm_backward_mu_sum_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            Cg,
-            batch,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        group_norm_backward_mu_sum_part1[grid](
+            x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        group_norm_backward_mu_sum_part2[grid](
+            mu_sum_part, var_sum_part, var_sum_count, dy, gain, dmu_sum_part, eps, N * groups, Cg,
+            batch, batch * Cg, *dy.stride(), *gain.stride(),
+            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, dy.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
+            LANES=config["LANES"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        group_norm_backward_mu_sum_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, mu_sum, var_sum, dmu_sum_part, dmu_sum,
+            N * groups, batch * Cg, mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        group_norm_backward_mu_sum_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dy,
-            gain,
-            dmu_sum_part,
-            eps,
-            N * groups,
-            Cg,
-            batch,
-            count=batch * Cg,
-            dy_row=dy.stride(0),
-            dy_col=dy.stride(1),
-            gain_c1=gain.stride(0),
-            gain_c0=gain.stride(1),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, dy.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
-        )
-        group_norm_backward_mu_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            mu_sum,
-            var_sum,
-            dmu_sum_part,
-            dmu_sum,
-            N * groups,
-            batch * Cg,
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dmu_sum.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        group_norm_backward_mu_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            mu_sum,
-            var_sum,
-            dy,
-            gain,
-            dmu_sum,
-            eps,
-            N * groups,
-            batch * Cg,
-            batch,
-            x.stride(0),
-            x.stride(1),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            dmu_sum.stride(0),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch * Cg, x.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_mu_sum_rows[grid](
+            x, mu_sum, var_sum, dy, gain, dmu_sum, eps, N * groups, batch * Cg, batch, *x.stride(),
+            mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(), dmu_sum.stride(0),
+            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch * Cg, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        group_norm_backward_mu_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            mu_sum,
-            var_sum,
-            dy,
-            gain,
-            dmu_sum,
-            eps,
-            N * groups,
-            Cg,
-            batch,
-            batch * Cg,
-            x.stride(0),
-            x.stride(1),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            gain.stride(0),
-            gain.stride(1),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_mu_sum_loop[grid](
+            x, mu_sum, var_sum, dy, gain, dmu_sum, eps, N * groups, Cg, batch, batch * Cg,
+            *x.stride(), mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(),
             dmu_sum.stride(0),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_group_norm_backward_dy_rsqrt_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, groups) -> None:
@@ -3142,141 +2037,87 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     across = 0 < dy.stride(0) < dy.stride(1)
     aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
-    variant, config = choose_group_norm_backward_dy_rsqrt_sum(rows, cols, across, aligned, sms)
+    variant, config = choose_group_norm_backward_dy_rsqrt_sum(
+        rows, cols, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        dy_rsqrt_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=dy.device,
-        )
-        group_norm_backward_dy_rsqrt_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dy,
-            x,
-            mu_sum,
-            dy_rsqrt_sum_part,
-            Cg * N * groups,
-            batch,
-            Cg=Cg,
-            count=batch * Cg,
-            dy_row=dy.stride(0),
-            dy_col=dy.stride(1),
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            mu_sum_nc1=mu_sum.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        dy_rsqrt_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        group_norm_backward_dy_rsqrt_sum_part[grid](
+            dy, x, mu_sum, dy_rsqrt_sum_part, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
+            *x.stride(), mu_sum.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        group_norm_backward_dy_rsqrt_sum_finish[grid](
+            dy_rsqrt_sum_part, dy_rsqrt_sum, Cg * N * groups, dy_rsqrt_sum.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        group_norm_backward_dy_rsqrt_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            dy_rsqrt_sum_part,
-            dy_rsqrt_sum,
-            Cg * N * groups,
-            dy_rsqrt_sum.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        group_norm_backward_dy_rsqrt_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            x,
-            mu_sum,
-            dy_rsqrt_sum,
-            Cg * N * groups,
-            batch,
-            Cg,
-            batch * Cg,
-            dy.stride(0),
-            dy.stride(1),
-            x.stride(0),
-            x.stride(1),
-            mu_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_dy_rsqrt_sum_rows[grid](
+            dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
+            *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        group_norm_backward_dy_rsqrt_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            x,
-            mu_sum,
-            dy_rsqrt_sum,
-            Cg * N * groups,
-            batch,
-            Cg,
-            batch * Cg,
-            dy.stride(0),
-            dy.stride(1),
-            x.stride(0),
-            x.stride(1),
-            mu_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_dy_rsqrt_sum_loop[grid](
+            dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
+            *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_group_norm_backward_dvar_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_group_norm_backward_dvar_sum(
@@ -3297,220 +2138,144 @@ def launch_group_norm_backward_dvar_sum(
     aligned = math.gcd(cols, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
     sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_group_norm_backward_dvar_sum(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        dvar_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=var_sum.device,
-        )
-        group_norm_backward_dvar_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            dvar_sum_part,
-            eps,
-            N * groups,
-            Cg,
-            count=batch * Cg,
-            var_sum_row=var_sum.stride(0),
-            dy_rsqrt_sum_row=dy_rsqrt_sum.stride(0),
-            dy_rsqrt_sum_c0=dy_rsqrt_sum.stride(1),
-            gain_c1=gain.stride(0),
-            gain_c0=gain.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        group_norm_backward_dvar_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            var_sum,
-            dvar_sum_part,
-            dvar_sum,
-            eps,
-            N * groups,
-            batch * Cg,
-            var_sum.stride(0),
+        dvar_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        group_norm_backward_dvar_sum_part[grid](
+            var_sum, dy_rsqrt_sum, gain, dvar_sum_part, eps, N * groups, Cg, batch * Cg,
+            var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
+            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        group_norm_backward_dvar_sum_finish[grid](
+            var_sum, dvar_sum_part, dvar_sum, eps, N * groups, batch * Cg, var_sum.stride(0),
             dvar_sum.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
+            PARTS=config["PARTS"], MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        group_norm_backward_dvar_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            dvar_sum,
-            eps,
-            N * groups,
-            Cg,
-            batch * Cg,
-            var_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            dy_rsqrt_sum.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            dvar_sum.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_dvar_sum_rows[grid](
+            var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
+            var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
+            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        group_norm_backward_dvar_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            dvar_sum,
-            eps,
-            N * groups,
-            Cg,
-            batch * Cg,
-            var_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            dy_rsqrt_sum.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            dvar_sum.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_dvar_sum_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
+            var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
+            WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_group_norm_backward_dx(
-    rows: int,
-    cols: int,
-    col_run: int,
-    col_runs: int,
-    channels_last: bool,
-    across: bool,
-    aligned: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
+    aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
     if (
         not channels_last
         and 512 <= cols
-        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
-        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = triton.next_power_of_2(col_runs)
-        BLOCK = max(16, triton.next_power_of_2(col_run))
+        LINES = lib.pow2(col_runs)
+        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
-        )
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and triton.cdiv(rows, 32 if across else 1) < 2 * sms
+        and lib.cdiv(rows, 32 if across else 1) < 2 * sms
         and cols > (2048 if across else 8192)
     ):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            LANES=max(PARTS, 256),
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     if not channels_last:
-        BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
         return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "channels_split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "channels_across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "channels_rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "channels_loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_group_norm_backward_dx(
@@ -3536,539 +2301,161 @@ def launch_group_norm_backward_dx(
     aligned = cols * dx.element_size() % 8 == 0
     sms = lib.multiprocessors(dmu_sum.device)
     variant, config = choose_group_norm_backward_dx(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dmu_sum.device)
     if variant == "lines":
-        group_norm_backward_dx_lines[(rows,)](
-            dy,
-            gain,
-            var_sum,
-            dvar_sum,
-            x,
-            mu_sum,
-            dmu_sum,
-            dx,
-            dgain,
-            dbias,
-            eps,
-            N,
-            batch,
-            Cg,
-            batch * Cg,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            gain.stride(0),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dgain.stride(0),
+        grid = (rows,)
+        group_norm_backward_dx_lines[grid](
+            dy, gain, var_sum, dvar_sum, x, mu_sum, dmu_sum, dx, dgain, dbias, eps, N, batch, Cg,
+            batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(), *dvar_sum.stride(),
+            *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(), dgain.stride(0),
             dbias.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                batch,
-                dy.stride(0),
-                dy.stride(1),
-                x.stride(0),
-                x.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        dgain_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=dmu_sum.device,
-        )
-        dbias_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=dmu_sum.device,
-        )
-        group_norm_backward_dx_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dgain_sum_part,
-            dbias_sum_part,
-            eps,
-            Cg * groups,
-            N,
-            batch,
-            Cg=Cg,
-            count=batch * Cg,
-            dy_n=dy.stride(0),
-            dy_row=dy.stride(1),
-            dy_b=dy.stride(2),
-            x_n=x.stride(0),
-            x_row=x.stride(1),
-            x_b=x.stride(2),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c1=mu_sum.stride(1),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c1=var_sum.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        dgain_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dmu_sum.device)
+        dbias_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dmu_sum.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        group_norm_backward_dx_part[grid](
+            dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, Cg * groups, N, batch, Cg,
+            batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        group_norm_backward_dx_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dgain_sum_part,
-            dbias_sum_part,
-            dgain,
-            dbias,
-            dy,
-            gain,
-            var_sum,
-            dvar_sum,
-            x,
-            mu_sum,
-            dmu_sum,
-            dx,
-            eps,
-            Cg * groups,
-            N,
-            batch,
-            Cg=Cg,
-            count=batch * Cg,
-            dgain_row=dgain.stride(0),
-            dbias_row=dbias.stride(0),
-            dy_n=dy.stride(0),
-            dy_row=dy.stride(1),
-            dy_b=dy.stride(2),
-            gain_row=gain.stride(0),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c1=var_sum.stride(1),
-            dvar_sum_n=dvar_sum.stride(0),
-            dvar_sum_c1=dvar_sum.stride(1),
-            x_n=x.stride(0),
-            x_row=x.stride(1),
-            x_b=x.stride(2),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c1=mu_sum.stride(1),
-            dmu_sum_n=dmu_sum.stride(0),
-            dmu_sum_c1=dmu_sum.stride(1),
-            dx_n=dx.stride(0),
-            dx_row=dx.stride(1),
-            dx_b=dx.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                batch,
-                dy.stride(0),
-                dy.stride(1),
-                x.stride(0),
-                x.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        group_norm_backward_dx_finish[grid](
+            dgain_sum_part, dbias_sum_part, dgain, dbias, dy, gain, var_sum, dvar_sum, x, mu_sum,
+            dmu_sum, dx, eps, Cg * groups, N, batch, Cg, batch * Cg, dgain.stride(0),
+            dbias.stride(0), *dy.stride(), gain.stride(0), *var_sum.stride(), *dvar_sum.stride(),
+            *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "rows":
-        group_norm_backward_dx_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            gain,
-            var_sum,
-            dvar_sum,
-            x,
-            mu_sum,
-            dmu_sum,
-            dx,
-            dgain,
-            dbias,
-            eps,
-            Cg * groups,
-            batch * N,
-            batch,
-            Cg,
-            batch * Cg,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            gain.stride(0),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dgain.stride(0),
-            dbias.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                batch * N,
-                dy.stride(0),
-                dy.stride(1),
-                x.stride(0),
-                x.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_dx_rows[grid](
+            dy, gain, var_sum, dvar_sum, x, mu_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
+            batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
+            *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+            dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "loop":
-        group_norm_backward_dx_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dgain,
-            dbias,
-            gain,
-            dvar_sum,
-            dmu_sum,
-            dx,
-            eps,
-            Cg * groups,
-            N,
-            batch,
-            Cg,
-            batch * Cg,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            dgain.stride(0),
-            dbias.stride(0),
-            gain.stride(0),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                batch,
-                dy.stride(0),
-                dy.stride(1),
-                x.stride(0),
-                x.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_dx_loop[grid](
+            dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups, N,
+            batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+            dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(), *dmu_sum.stride(),
+            *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "channels_split":
-        dgain_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=dmu_sum.device,
-        )
-        dbias_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=dmu_sum.device,
-        )
-        group_norm_backward_dx_channels_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dgain_sum_part,
-            dbias_sum_part,
-            eps,
-            Cg * groups,
-            batch * N,
-            batch=batch,
-            Cg=Cg,
-            count=batch * Cg,
-            dy_n=dy.stride(0),
-            dy_row=dy.stride(1),
-            dy_b=dy.stride(2),
-            x_n=x.stride(0),
-            x_row=x.stride(1),
-            x_b=x.stride(2),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c1=mu_sum.stride(1),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c1=var_sum.stride(1),
-            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
+        dgain_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dmu_sum.device)
+        dbias_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dmu_sum.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        group_norm_backward_dx_channels_part[grid](
+            dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, Cg * groups, batch * N,
+            batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        group_norm_backward_dx_channels_finish[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            dgain_sum_part,
-            dbias_sum_part,
-            dgain,
-            dbias,
-            dy,
-            gain,
-            var_sum,
-            dvar_sum,
-            x,
-            mu_sum,
-            dmu_sum,
-            dx,
-            eps,
-            Cg * groups,
-            batch * N,
-            batch=batch,
-            Cg=Cg,
-            count=batch * Cg,
-            dgain_row=dgain.stride(0),
-            dbias_row=dbias.stride(0),
-            dy_n=dy.stride(0),
-            dy_row=dy.stride(1),
-            dy_b=dy.stride(2),
-            gain_row=gain.stride(0),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c1=var_sum.stride(1),
-            dvar_sum_n=dvar_sum.stride(0),
-            dvar_sum_c1=dvar_sum.stride(1),
-            x_n=x.stride(0),
-            x_row=x.stride(1),
-            x_b=x.stride(2),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c1=mu_sum.stride(1),
-            dmu_sum_n=dmu_sum.stride(0),
-            dmu_sum_c1=dmu_sum.stride(1),
-            dx_n=dx.stride(0),
-            dx_row=dx.stride(1),
-            dx_b=dx.stride(2),
-            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        group_norm_backward_dx_channels_finish[grid](
+            dgain_sum_part, dbias_sum_part, dgain, dbias, dy, gain, var_sum, dvar_sum, x, mu_sum,
+            dmu_sum, dx, eps, Cg * groups, batch * N, batch, Cg, batch * Cg, dgain.stride(0),
+            dbias.stride(0), *dy.stride(), gain.stride(0), *var_sum.stride(), *dvar_sum.stride(),
+            *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                batch * N,
-                dy.stride(0),
-                dy.stride(1),
-                x.stride(0),
-                x.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("channels_across", "channels_rows"):
-        group_norm_backward_dx_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            gain,
-            var_sum,
-            dvar_sum,
-            x,
-            mu_sum,
-            dmu_sum,
-            dx,
-            dgain,
-            dbias,
-            eps,
-            Cg * groups,
-            batch * N,
-            batch,
-            Cg,
-            batch * Cg,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            gain.stride(0),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dgain.stride(0),
-            dbias.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                batch * N,
-                dy.stride(0),
-                dy.stride(1),
-                x.stride(0),
-                x.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_dx_channels_rows[grid](
+            dy, gain, var_sum, dvar_sum, x, mu_sum, dmu_sum, dx, dgain, dbias, eps, Cg * groups,
+            batch * N, batch, Cg, batch * Cg, *dy.stride(), gain.stride(0), *var_sum.stride(),
+            *dvar_sum.stride(), *x.stride(), *mu_sum.stride(), *dmu_sum.stride(), *dx.stride(),
+            dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        group_norm_backward_dx_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dgain,
-            dbias,
-            gain,
-            dvar_sum,
-            dmu_sum,
-            dx,
-            eps,
-            Cg * groups,
-            batch * N,
-            batch,
-            Cg,
-            batch * Cg,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            dgain.stride(0),
-            dbias.stride(0),
-            gain.stride(0),
-            dvar_sum.stride(0),
-            dvar_sum.stride(1),
-            dmu_sum.stride(0),
-            dmu_sum.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
-            COMPUTE=COMPUTE,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_dx_channels_loop[grid](
+            dy, x, mu_sum, var_sum, dgain, dbias, gain, dvar_sum, dmu_sum, dx, eps, Cg * groups,
+            batch * N, batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(),
+            *var_sum.stride(), dgain.stride(0), dbias.stride(0), gain.stride(0), *dvar_sum.stride(),
+            *dmu_sum.stride(), *dx.stride(),
+            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                batch * N,
-                dy.stride(0),
-                dy.stride(1),
-                x.stride(0),
-                x.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_group_norm_backward_deps(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -4089,125 +2476,59 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     aligned = cols * var_sum.element_size() % 8 == 0
     sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_group_norm_backward_deps(
-        rows, cols, col_run, col_runs, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=var_sum.device,
-        )
-        group_norm_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            deps_sum_part,
-            eps,
-            N * groups,
-            Cg,
-            count=batch * Cg,
-            var_sum_nc1=var_sum.stride(0),
-            dy_rsqrt_sum_col=dy_rsqrt_sum.stride(0),
-            gain_c1c0=gain.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            groups=groups,
-            WIDE=math.gcd(16, Cg),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        group_norm_backward_deps_part[grid](
+            var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N * groups, Cg, batch * Cg,
+            var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            WIDE=math.gcd(16, Cg), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        group_norm_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            deps_sum_part,
-            deps,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        group_norm_backward_deps_finish[grid](
+            deps_sum_part, deps,
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        group_norm_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            deps,
-            eps,
-            Cg * N * groups,
-            Cg,
-            batch * Cg,
-            Cg * groups,
-            var_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            gain.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, Cg * N * groups),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_deps_rows[grid](
+            var_sum, dy_rsqrt_sum, gain, deps, eps, Cg * N * groups, Cg, batch * Cg, Cg * groups,
+            var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, Cg * N * groups), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        group_norm_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            deps,
-            eps,
-            N * groups,
-            Cg,
-            batch * Cg,
-            var_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            gain.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            groups=groups,
-            WIDE=math.gcd(16, Cg),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        group_norm_backward_deps_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
+            WIDE=math.gcd(16, Cg), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups) -> None:
     """5 steps, unchecked; what passes between them is in scratch storage."""
     N = x.shape[0]
     C = x.shape[1]
-    mu_sum = torch.empty(
-        (N, groups),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
-    var_sum = torch.empty(
-        (N, groups),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
-    dmu_sum = torch.empty(
-        (N, groups),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
-    dy_rsqrt_sum = torch.empty(
-        (N, C),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+    mu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
+    var_sum = torch.empty((N, groups), dtype=compute, device=x.device)
+    dmu_sum = torch.empty((N, groups), dtype=compute, device=x.device)
+    dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
     dvar_sum = (
-        torch.empty(
-            (N, groups),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
+        torch.empty((N, groups), dtype=compute, device=x.device)
         if dx is not None or dgain is not None or dbias is not None
         else None
     )

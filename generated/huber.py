@@ -19,19 +19,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def huber_rows(
-    x_ptr,
-    t_ptr,
-    loss_ptr,
-    delta,
-    cols,
-    x_col,
-    t_col,
-    COMPUTE: tl.constexpr,
-    DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, t_ptr, loss_ptr, delta, cols, x_col, t_col,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -55,19 +46,10 @@ def huber_rows(
 
 @triton.jit
 def huber_loop(
-    x_ptr,
-    t_ptr,
-    loss_ptr,
-    delta,
-    cols,
-    x_col,
-    t_col,
-    COMPUTE: tl.constexpr,
-    DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, t_ptr, loss_ptr, delta, cols, x_col, t_col,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -90,21 +72,10 @@ def huber_loop(
 
 @triton.jit
 def huber_part(
-    x_ptr,
-    t_ptr,
-    loss_sum_part_ptr,
-    delta,
-    cols,
-    CHUNK,
-    x_col,
-    t_col,
-    COMPUTE: tl.constexpr,
-    DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, t_ptr, loss_sum_part_ptr, delta, cols, x_col, t_col, CHUNK,
+    COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -131,8 +102,9 @@ def huber_part(
 
 @triton.jit
 def huber_finish(
-    loss_sum_part_ptr, loss_ptr, cols, WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    loss_sum_part_ptr, loss_ptr, cols,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -146,58 +118,52 @@ def huber_finish(
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
-def choose_huber(rows: int, cols: int, across: bool, aligned: bool, sms: int) -> tuple[str, dict]:
+def choose_huber(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_huber(x, t, loss, delta) -> None:
@@ -211,74 +177,41 @@ def launch_huber(x, t, loss, delta) -> None:
     aligned = cols * t.element_size() % 8 == 0
     sms = lib.multiprocessors(t.device)
     variant, config = choose_huber(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
         delta = torch.full((), delta, dtype=torch.float64, device=t.device)
     if variant == "split":
-        loss_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32,
-            device=t.device,
-        )
-        huber_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            t,
-            loss_sum_part,
-            delta,
-            batch,
-            x_col=x.stride(0),
-            t_col=t.stride(0),
-            COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        loss_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=t.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        huber_part[grid](
+            x, t, loss_sum_part, delta, batch, x.stride(0), t.stride(0),
+            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        huber_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            loss_sum_part,
-            loss,
-            batch,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        huber_finish[grid](
+            loss_sum_part, loss, batch,
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        huber_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            loss,
-            delta,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        huber_rows[grid](
+            x, t, loss, delta, batch, x.stride(0), t.stride(0),
+            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        huber_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            loss,
-            delta,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        huber_loop[grid](
+            x, t, loss, delta, batch, x.stride(0), t.stride(0),
+            COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_huber(
@@ -369,25 +302,11 @@ def huber(x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0) -
 
 @triton.jit
 def huber_backward_rows(
-    x_ptr,
-    t_ptr,
-    dx_ptr,
-    dt_ptr,
-    ddelta_ptr,
-    dloss,
-    delta,
-    cols,
-    x_col,
-    t_col,
-    dx_col,
+    x_ptr, t_ptr, dx_ptr, dt_ptr, ddelta_ptr, dloss, delta, cols, x_col, t_col, dx_col,
     dt_col,
-    COMPUTE: tl.constexpr,
-    DLOSS_IS_TENSOR: tl.constexpr,
-    DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    COMPUTE: tl.constexpr, DLOSS_IS_TENSOR: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -426,25 +345,11 @@ def huber_backward_rows(
 
 @triton.jit
 def huber_backward_loop(
-    x_ptr,
-    t_ptr,
-    ddelta_ptr,
-    dx_ptr,
-    dt_ptr,
-    dloss,
-    delta,
-    cols,
-    x_col,
-    t_col,
-    dx_col,
+    x_ptr, t_ptr, ddelta_ptr, dx_ptr, dt_ptr, dloss, delta, cols, x_col, t_col, dx_col,
     dt_col,
-    DLOSS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -488,29 +393,12 @@ def huber_backward_loop(
 
 @triton.jit
 def huber_backward_relay(
-    turns_ptr,
-    x_ptr,
-    t_ptr,
-    ddelta_sum_part_ptr,
-    ddelta_ptr,
-    dx_ptr,
-    dt_ptr,
-    dloss,
-    delta,
-    cols,
-    x_col,
-    t_col,
-    dx_col,
-    dt_col,
-    DLOSS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
+    turns_ptr, x_ptr, t_ptr, ddelta_sum_part_ptr, ddelta_ptr, dx_ptr, dt_ptr, dloss, delta,
+    cols, x_col, t_col, dx_col, dt_col,
+    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
     AHEAD: tl.constexpr,
-):
+):  # fmt: skip
     """Program `turn`: ddelta_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -580,23 +468,10 @@ def huber_backward_relay(
 
 @triton.jit
 def huber_backward_part(
-    x_ptr,
-    t_ptr,
-    ddelta_sum_part_ptr,
-    dloss,
-    delta,
-    cols,
-    CHUNK,
-    x_col,
-    t_col,
-    DLOSS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, t_ptr, ddelta_sum_part_ptr, dloss, delta, cols, x_col, t_col, CHUNK,
+    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): ddelta_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -634,29 +509,12 @@ def huber_backward_part(
 
 @triton.jit
 def huber_backward_finish(
-    ddelta_sum_part_ptr,
-    ddelta_ptr,
-    x_ptr,
-    t_ptr,
-    dx_ptr,
-    dt_ptr,
-    dloss,
-    delta,
-    cols,
-    CHUNK,
-    x_col,
-    t_col,
-    dx_col,
-    dt_col,
-    DLOSS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    DELTA_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    ddelta_sum_part_ptr, ddelta_ptr, x_ptr, t_ptr, dx_ptr, dt_ptr, dloss, delta, cols,
+    x_col, t_col, dx_col, dt_col, CHUNK,
+    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, DELTA_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     LANES: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -688,75 +546,62 @@ def huber_backward_finish(
 
 
 def choose_huber_backward(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 8
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
 
 
 def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
@@ -774,6 +619,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(t.device)
     variant, config = choose_huber_backward(rows, cols, across, aligned, hip, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -783,129 +629,57 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
         dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
     if variant == "relay":
         ddelta_sum_part = torch.empty(
-            (rows, triton.cdiv(cols, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32,
-            device=t.device,
+            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=t.device
         )
         turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=t.device
+            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=t.device
         )
-        huber_backward_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(cols, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            x,
-            t,
-            ddelta_sum_part,
-            ddelta,
-            dx,
-            dt,
-            dloss,
-            delta,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            dx.stride(0),
-            dt.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(cols, config["BLOCK"])
+            + config["AHEAD"],
         )
+        huber_backward_relay[grid](
+            turns, x, t, ddelta_sum_part, ddelta, dx, dt, dloss, delta, batch, x.stride(0),
+            t.stride(0), dx.stride(0), dt.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        ddelta_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32,
-            device=t.device,
-        )
-        huber_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            t,
-            ddelta_sum_part,
-            dloss,
-            delta,
-            batch,
-            x_col=x.stride(0),
-            t_col=t.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        huber_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            ddelta_sum_part,
-            ddelta,
-            x,
-            t,
-            dx,
-            dt,
-            dloss,
-            delta,
-            batch,
-            x_col=x.stride(0),
-            t_col=t.stride(0),
-            dx_col=dx.stride(0),
-            dt_col=dt.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        ddelta_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=t.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        huber_backward_part[grid](
+            x, t, ddelta_sum_part, dloss, delta, batch, x.stride(0), t.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        huber_backward_finish[grid](
+            ddelta_sum_part, ddelta, x, t, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0),
+            dx.stride(0), dt.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        huber_backward_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            dx,
-            dt,
-            ddelta,
-            dloss,
-            delta,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            dx.stride(0),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        huber_backward_rows[grid](
+            x, t, dx, dt, ddelta, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
             dt.stride(0),
-            COMPUTE=COMPUTE,
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        huber_backward_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            ddelta,
-            dx,
-            dt,
-            dloss,
-            delta,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            dx.stride(0),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        huber_backward_loop[grid](
+            x, t, ddelta, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
             dt.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_huber_backward(

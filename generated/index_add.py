@@ -21,25 +21,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def index_add_box(
-    x_ptr,
-    index_ptr,
-    y0_ptr,
-    y_ptr,
-    V,
-    D,
-    N,
-    x_0,
-    x_1,
-    index_0,
-    y0_0,
-    y0_1,
-    y_0,
-    y_1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, index_ptr, y0_ptr, y_ptr, V, D, N, x_0, x_1, index_0, y0_0, y0_1, y_0, y_1,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -62,22 +46,9 @@ def index_add_box(
 
 @triton.jit
 def index_add_scatter(
-    index_ptr,
-    x_ptr,
-    y_sum_ptr,
-    N,
-    D,
-    V,
-    index_0,
-    x_0,
-    x_1,
-    y_sum_0,
-    y_sum_1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    index_ptr, x_ptr, y_sum_ptr, N, D, V, index_0, x_0, x_1, y_sum_0, y_sum_1,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -99,22 +70,9 @@ def index_add_scatter(
 
 @triton.jit
 def index_add_epilogue(
-    y0_ptr,
-    y_sum_ptr,
-    y_ptr,
-    V,
-    D,
-    y0_0,
-    y0_1,
-    y_sum_0,
-    y_sum_1,
-    y_0,
-    y_1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    y0_ptr, y_sum_ptr, y_ptr, V, D, y0_0, y0_1, y_sum_0, y_sum_1, y_0, y_1,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -133,24 +91,10 @@ def index_add_epilogue(
 
 @triton.jit
 def index_add_deal(
-    index_ptr,
-    x_ptr,
-    y_sum_copies_ptr,
-    N,
-    D,
-    COPIES,
-    V,
-    index_0,
-    x_0,
-    x_1,
-    y_sum_copies_0,
-    y_sum_copies_1,
-    y_sum_copies_2,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    index_ptr, x_ptr, y_sum_copies_ptr, N, D, COPIES, V, index_0, x_0, x_1, y_sum_copies_0,
+    y_sum_copies_1, y_sum_copies_2,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -174,24 +118,10 @@ def index_add_deal(
 
 @triton.jit
 def index_add_merge(
-    y_sum_copies_ptr,
-    y0_ptr,
-    y_ptr,
-    rows,
-    COPIES,
-    D,
-    y_sum_copies_0,
-    y_sum_copies_1,
-    y_sum_copies_2,
-    y0_0,
-    y0_1,
-    y_0,
-    y_1,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    y_sum_copies_ptr, y0_ptr, y_ptr, rows, COPIES, D, y_sum_copies_0, y_sum_copies_1,
+    y_sum_copies_2, y0_0, y0_1, y_0, y_1,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
@@ -215,19 +145,19 @@ def index_add_merge(
 
 
 def choose_index_add(
-    cols: int, points: int, width: int, places: int, deterministic: bool
-) -> tuple[str, dict]:
+    cols: int, points: int, width: int, places: int, deterministic: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
     if places <= 32768 and points * width > 16 * places and not deterministic:
-        BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
+        BLOCK = min(1024, max(16, lib.pow2(width)))
         return "copies", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
     # terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
     if not deterministic:
-        BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
+        BLOCK = min(1024, max(16, lib.pow2(width)))
         return "scatter", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -242,116 +172,48 @@ def launch_index_add(y0, index, x, y) -> None:
     COPIES = max(1, min(128, 131072 // (max(1, D * V))))
     deterministic = torch.are_deterministic_algorithms_enabled()
     variant, config = choose_index_add(cols, points, width, places, deterministic)
+    compute = torch.float64 if torch.float64 in (y0.dtype, x.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (y0.dtype, x.dtype) else tl.float32
     if variant == "copies":
-        y_sum_copies = torch.zeros(
-            (COPIES, V, D),
-            dtype=torch.float64 if torch.float64 in (y0.dtype, x.dtype) else torch.float32,
-            device=index.device,
-        )
-        index_add_deal[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-            index,
-            x,
-            y_sum_copies,
-            N,
-            D,
-            COPIES,
-            V,
-            index.stride(0),
-            x.stride(0),
-            x.stride(1),
-            y_sum_copies.stride(0),
-            y_sum_copies.stride(1),
-            y_sum_copies.stride(2),
+        y_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=index.device)
+        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        index_add_deal[grid](
+            index, x, y_sum_copies, N, D, COPIES, V, index.stride(0), *x.stride(),
+            y_sum_copies.stride(0), y_sum_copies.stride(1), y_sum_copies.stride(2),
             COMPUTE=COMPUTE,
             WIDE=math.gcd(16, D, x.stride(0), y_sum_copies.stride(0), y_sum_copies.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
-        index_add_merge[(triton.cdiv(places, 1024 // triton.next_power_of_2(COPIES)),)](
-            y_sum_copies,
-            y0,
-            y,
-            D * V,
-            COPIES,
-            D,
-            y_sum_copies.stride(0),
-            y_sum_copies.stride(1),
-            y_sum_copies.stride(2),
-            y0.stride(0),
-            y0.stride(1),
-            y.stride(0),
-            y.stride(1),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(places, 1024 // lib.pow2(COPIES)),)
+        index_add_merge[grid](
+            y_sum_copies, y0, y, D * V, COPIES, D, y_sum_copies.stride(0), y_sum_copies.stride(1),
+            y_sum_copies.stride(2), *y0.stride(), *y.stride(),
             COMPUTE=COMPUTE,
-            WIDE=math.gcd(
-                16, D * V, y_sum_copies.stride(0), y_sum_copies.stride(1), y0.stride(0), y.stride(0)
-            ),
-            enable_fp_fusion=True,
-            BLOCK=triton.next_power_of_2(COPIES),
-            ROWS=1024 // triton.next_power_of_2(COPIES),
+            WIDE=math.gcd(16, D * V, y_sum_copies.stride(0), y_sum_copies.stride(1), y0.stride(0), y.stride(0)),
+            enable_fp_fusion=True, BLOCK=lib.pow2(COPIES), ROWS=1024 // lib.pow2(COPIES),
             num_warps=4,
-        )
+        )  # fmt: skip
     elif variant == "scatter":
-        y_sum = torch.zeros(
-            (V, D),
-            dtype=torch.float64 if torch.float64 in (y0.dtype, x.dtype) else torch.float32,
-            device=index.device,
-        )
-        index_add_scatter[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-            index,
-            x,
-            y_sum,
-            N,
-            D,
-            V,
-            index.stride(0),
-            x.stride(0),
-            x.stride(1),
-            y_sum.stride(0),
-            y_sum.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y_sum.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
-        index_add_epilogue[(triton.cdiv(V, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-            y0,
-            y_sum,
-            y,
-            V,
-            D,
-            y0.stride(0),
-            y0.stride(1),
-            y_sum.stride(0),
-            y_sum.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, y0.stride(0), y_sum.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        y_sum = torch.zeros((V, D), dtype=compute, device=index.device)
+        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        index_add_scatter[grid](
+            index, x, y_sum, N, D, V, index.stride(0), *x.stride(), *y_sum.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y_sum.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(V, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        index_add_epilogue[grid](
+            y0, y_sum, y, V, D, *y0.stride(), *y_sum.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, y0.stride(0), y_sum.stride(0), y.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        index_add_box[(triton.cdiv(V, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-            x,
-            index,
-            y0,
-            y,
-            V,
-            D,
-            N,
-            x.stride(0),
-            x.stride(1),
-            index.stride(0),
-            y0.stride(0),
-            y0.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y0.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(V, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        index_add_box[grid](
+            x, index, y0, y, V, D, N, *x.stride(), index.stride(0), *y0.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y0.stride(0), y.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -457,22 +319,9 @@ def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.T
 
 @triton.jit
 def index_add_backward_tile(
-    dy_ptr,
-    index_ptr,
-    dx_ptr,
-    N,
-    D,
-    V,
-    index_0,
-    dy_0,
-    dy_1,
-    dx_n,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, index_ptr, dx_ptr, N, D, V, index_0, dy_0, dy_1, dx_n, dx_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -492,16 +341,11 @@ def index_add_backward_tile(
 def choose_index_add_backward(cols: int, aligned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # rows of the fastest axis
-    BLOCK = (
-        min(1024, max(16, triton.next_power_of_2(cols)))
-        if aligned
-        else min(128, max(4, triton.next_power_of_2(cols)))
-    )
+    BLOCK = min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))
     return "tile", dict(
-        BLOCK=BLOCK,
-        ROWS=max(1, (2048 if aligned else 1024) // BLOCK),
+        BLOCK=BLOCK, ROWS=max(1, (2048 if aligned else 1024) // BLOCK),
         num_warps=4 if aligned else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_index_add_backward(index, dy, dx) -> None:
@@ -512,23 +356,12 @@ def launch_index_add_backward(index, dy, dx) -> None:
     aligned = math.gcd(cols, dx.stride(0)) * dx.element_size() % 8 == 0
     _, config = choose_index_add_backward(cols, aligned)
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
-    index_add_backward_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-        dy,
-        index,
-        dx,
-        N,
-        D,
-        V,
-        index.stride(0),
-        dy.stride(0),
-        dy.stride(1),
-        dx.stride(0),
-        dx.stride(1),
-        COMPUTE=COMPUTE,
-        WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
-        enable_fp_fusion=True,
-        **config,
-    )
+    grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+    index_add_backward_tile[grid](
+        dy, index, dx, N, D, V, index.stride(0), *dy.stride(), *dx.stride(),
+        COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def allocate_index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -21,26 +21,11 @@ from tritongen import lib, runtime
 
 @triton.jit
 def instance_norm_rows(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    C,
-    x_row,
-    x_col,
-    gain_c,
-    bias_c,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c,
+    y_row, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -64,26 +49,11 @@ def instance_norm_rows(
 
 @triton.jit
 def instance_norm_loop(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    C,
-    x_row,
-    x_col,
-    gain_c,
-    bias_c,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c,
+    y_row, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -121,32 +91,11 @@ def instance_norm_loop(
 
 @triton.jit
 def instance_norm_relay(
-    turns_ptr,
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    C,
-    x_row,
-    x_col,
-    gain_c,
-    bias_c,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, gain_ptr,
+    bias_ptr, y_ptr, eps, rows, cols, C, x_row, x_col, gain_c, bias_c, y_row, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -214,21 +163,11 @@ def instance_norm_relay(
 
 @triton.jit
 def instance_norm_part(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    cols,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, x_row, x_col,
     CHUNK,
-    x_row,
-    x_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -253,32 +192,11 @@ def instance_norm_part(
 
 @triton.jit
 def instance_norm_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    C,
-    x_row,
-    x_col,
-    gain_c,
-    bias_c,
-    y_row,
-    y_col,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
+    eps, rows, cols, C, x_row, x_col, gain_c, bias_c, y_row, y_col, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -315,23 +233,11 @@ def instance_norm_finish(
 
 @triton.jit
 def instance_norm_channels_part(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    cols,
-    CHUNK,
-    C,
-    x_n,
-    x_c,
-    x_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, C, x_n, x_c,
+    x_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -359,34 +265,11 @@ def instance_norm_channels_part(
 
 @triton.jit
 def instance_norm_channels_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    C,
-    x_n,
-    x_c,
-    x_col,
-    gain_c,
-    bias_c,
-    y_n,
-    y_c,
-    y_col,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
+    eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c, y_n, y_c, y_col, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -426,28 +309,11 @@ def instance_norm_channels_finish(
 
 @triton.jit
 def instance_norm_channels_rows(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    C,
-    x_n,
-    x_c,
-    x_col,
-    gain_c,
-    bias_c,
-    y_n,
-    y_c,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c,
+    y_n, y_c, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -474,28 +340,11 @@ def instance_norm_channels_rows(
 
 @triton.jit
 def instance_norm_channels_loop(
-    x_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    C,
-    x_n,
-    x_c,
-    x_col,
-    gain_c,
-    bias_c,
-    y_n,
-    y_c,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, rows, cols, C, x_n, x_c, x_col, gain_c, bias_c,
+    y_n, y_c, y_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -538,15 +387,9 @@ def instance_norm_channels_loop(
 
 
 def choose_instance_norm(
-    rows: int,
-    cols: int,
-    channels_last: bool,
-    across: bool,
-    aligned: bool,
-    itemsize: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    rows: int, cols: int, channels_last: bool, across: bool, aligned: bool, itemsize: int,
+    hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if (
@@ -560,109 +403,91 @@ def choose_instance_norm(
     ):
         BLOCK = 8192
         num_warps = 4
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-            maxnreg=80,
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and triton.cdiv(rows, 32 if across else 1) < 2 * sms
+        and lib.cdiv(rows, 32 if across else 1) < 2 * sms
         and cols > (2048 if across else 32768)
     ):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     if not channels_last:
-        return "loop", dict(
-            BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
-            ROWS=32 if across else 1,
-            num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
-        )
+        BLOCK = 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768
+        num_warps = 8 if across else 8 if not aligned else 16 if cols <= 65536 else 32
+        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "channels_split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "channels_across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "channels_rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
-    )
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_instance_norm(x, gain, bias, y, eps) -> None:
@@ -679,8 +504,9 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(x.device)
     variant, config = choose_instance_norm(
-        rows, cols, channels_last, across, aligned, itemsize, hip, sms
-    )
+        rows, cols, channels_last, across, aligned, itemsize, hip, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -689,313 +515,108 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
         mu_sum_part = torch.empty(
-            (rows, triton.cdiv(cols, config["BLOCK"])),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
+            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=x.device
         )
         var_sum_part = torch.empty(
-            (rows, triton.cdiv(cols, config["BLOCK"])),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
+            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=x.device
         )
         var_sum_count = torch.empty(
-            (rows, triton.cdiv(cols, config["BLOCK"])),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
+            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=x.device
         )
         turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
         )
-        instance_norm_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(cols, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            gain,
-            bias,
-            y,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(cols, config["BLOCK"])
+            + config["AHEAD"],
         )
+        instance_norm_relay[grid](
+            turns, x, mu_sum_part, var_sum_part, var_sum_count, gain, bias, y, eps, C * N, batch, C,
+            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        instance_norm_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            C * N,
-            batch,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        instance_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C * N,
-            batch,
-            C=C,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            gain_c=gain.stride(0),
-            bias_c=bias.stride(0),
-            y_row=y.stride(0),
-            y_col=y.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        instance_norm_part[grid](
+            x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        instance_norm_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
+            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
-        instance_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_rows[grid](
+            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
-        instance_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_loop[grid](
+            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "channels_split":
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        instance_norm_channels_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            C * N,
-            batch,
-            C=C,
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_col=x.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        instance_norm_channels_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C * N,
-            batch,
-            C=C,
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_col=x.stride(2),
-            gain_c=gain.stride(0),
-            bias_c=bias.stride(0),
-            y_n=y.stride(0),
-            y_c=y.stride(1),
-            y_col=y.stride(2),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        instance_norm_channels_part[grid](
+            x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, C, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0), x.stride(1)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        instance_norm_channels_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
+            *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
             WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("channels_across", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
-        instance_norm_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_channels_rows[grid](
+            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
-        instance_norm_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_channels_loop[grid](
+            x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
+            *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_instance_norm(
@@ -1129,33 +750,12 @@ def instance_norm(
 
 @triton.jit
 def instance_norm_backward_mu_sum_rows(
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    cols,
-    C,
-    x_row,
-    x_col,
-    mu_sum_row,
-    var_sum_row,
-    dy_row,
-    dy_col,
-    dy_rsqrt_sum_row,
-    gain_c,
-    dx_row,
-    dx_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows,
+    cols, C, x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, dy_rsqrt_sum_row,
+    gain_c, dx_row, dx_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1190,33 +790,12 @@ def instance_norm_backward_mu_sum_rows(
 
 @triton.jit
 def instance_norm_backward_mu_sum_loop(
-    x_ptr,
-    dy_ptr,
-    gain_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    cols,
-    C,
-    x_row,
-    x_col,
-    dy_row,
-    dy_col,
-    gain_c,
-    mu_sum_row,
-    var_sum_row,
-    dy_rsqrt_sum_row,
-    dx_row,
-    dx_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, dy_ptr, gain_ptr, mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows,
+    cols, C, x_row, x_col, dy_row, dy_col, gain_c, mu_sum_row, var_sum_row,
+    dy_rsqrt_sum_row, dx_row, dx_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1287,25 +866,11 @@ def instance_norm_backward_mu_sum_loop(
 
 @triton.jit
 def instance_norm_backward_mu_sum_part1(
-    x_ptr,
-    dy_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    rows,
-    cols,
-    CHUNK,
-    x_row,
-    x_col,
-    dy_row,
-    dy_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
+    rows, cols, x_row, x_col, dy_row, dy_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1339,32 +904,12 @@ def instance_norm_backward_mu_sum_part1(
 
 @triton.jit
 def instance_norm_backward_mu_sum_part2(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    gain_ptr,
-    dy_ptr,
-    x_ptr,
-    dy_rsqrt_sum_part_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    C,
-    gain_c,
-    dy_row,
-    dy_col,
-    x_row,
-    x_col,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
+    dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, eps, rows, cols, C, gain_c, dy_row, dy_col, x_row,
+    x_col, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1411,41 +956,13 @@ def instance_norm_backward_mu_sum_part2(
 
 @triton.jit
 def instance_norm_backward_mu_sum_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    gain_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_rsqrt_sum_part_ptr,
-    dy_rsqrt_sum_ptr,
-    dy_ptr,
-    x_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    C,
-    gain_c,
-    mu_sum_row,
-    var_sum_row,
-    dy_rsqrt_sum_row,
-    dy_row,
-    dy_col,
-    x_row,
-    x_col,
-    dx_row,
-    dx_col,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
+    mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_part_ptr, dy_rsqrt_sum_ptr, dy_ptr, x_ptr, dx_ptr,
+    eps, rows, cols, C, gain_c, mu_sum_row, var_sum_row, dy_rsqrt_sum_row, dy_row, dy_col,
+    x_row, x_col, dx_row, dx_col, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1499,28 +1016,11 @@ def instance_norm_backward_mu_sum_finish(
 
 @triton.jit
 def instance_norm_backward_mu_sum_channels_part1(
-    x_ptr,
-    dy_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    rows,
-    cols,
-    CHUNK,
-    C,
-    x_n,
-    x_c,
-    x_col,
-    dy_n,
-    dy_c,
-    dy_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
+    rows, cols, C, x_n, x_c, x_col, dy_n, dy_c, dy_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1560,34 +1060,12 @@ def instance_norm_backward_mu_sum_channels_part1(
 
 @triton.jit
 def instance_norm_backward_mu_sum_channels_part2(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    gain_ptr,
-    dy_ptr,
-    x_ptr,
-    dy_rsqrt_sum_part_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    C,
-    gain_c,
-    dy_n,
-    dy_c,
-    dy_col,
-    x_n,
-    x_c,
-    x_col,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
+    dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, eps, rows, cols, C, gain_c, dy_n, dy_c, dy_col,
+    x_n, x_c, x_col, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1639,47 +1117,13 @@ def instance_norm_backward_mu_sum_channels_part2(
 
 @triton.jit
 def instance_norm_backward_mu_sum_channels_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    gain_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_rsqrt_sum_part_ptr,
-    dy_rsqrt_sum_ptr,
-    dy_ptr,
-    x_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    C,
-    gain_c,
-    mu_sum_n,
-    mu_sum_c,
-    var_sum_n,
-    var_sum_c,
-    dy_rsqrt_sum_n,
-    dy_rsqrt_sum_c,
-    dy_n,
-    dy_c,
-    dy_col,
-    x_n,
-    x_c,
-    x_col,
-    dx_n,
-    dx_c,
-    dx_col,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
+    mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_part_ptr, dy_rsqrt_sum_ptr, dy_ptr, x_ptr, dx_ptr,
+    eps, rows, cols, C, gain_c, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dy_rsqrt_sum_n,
+    dy_rsqrt_sum_c, dy_n, dy_c, dy_col, x_n, x_c, x_col, dx_n, dx_c, dx_col, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1739,39 +1183,12 @@ def instance_norm_backward_mu_sum_channels_finish(
 
 @triton.jit
 def instance_norm_backward_mu_sum_channels_rows(
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    cols,
-    C,
-    x_n,
-    x_c,
-    x_col,
-    mu_sum_n,
-    mu_sum_c,
-    var_sum_n,
-    var_sum_c,
-    dy_n,
-    dy_c,
-    dy_col,
-    dy_rsqrt_sum_n,
-    dy_rsqrt_sum_c,
-    gain_c,
-    dx_n,
-    dx_c,
-    dx_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, eps, rows,
+    cols, C, x_n, x_c, x_col, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dy_n, dy_c, dy_col,
+    dy_rsqrt_sum_n, dy_rsqrt_sum_c, gain_c, dx_n, dx_c, dx_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1812,39 +1229,12 @@ def instance_norm_backward_mu_sum_channels_rows(
 
 @triton.jit
 def instance_norm_backward_mu_sum_channels_loop(
-    x_ptr,
-    dy_ptr,
-    gain_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    cols,
-    C,
-    x_n,
-    x_c,
-    x_col,
-    dy_n,
-    dy_c,
-    dy_col,
-    gain_c,
-    mu_sum_n,
-    mu_sum_c,
-    var_sum_n,
-    var_sum_c,
-    dy_rsqrt_sum_n,
-    dy_rsqrt_sum_c,
-    dx_n,
-    dx_c,
-    dx_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, dy_ptr, gain_ptr, mu_sum_ptr, var_sum_ptr, dy_rsqrt_sum_ptr, dx_ptr, eps, rows,
+    cols, C, x_n, x_c, x_col, dy_n, dy_c, dy_col, gain_c, mu_sum_n, mu_sum_c, var_sum_n,
+    var_sum_c, dy_rsqrt_sum_n, dy_rsqrt_sum_c, dx_n, dx_c, dx_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1927,34 +1317,11 @@ def instance_norm_backward_mu_sum_channels_loop(
 
 @triton.jit
 def instance_norm_backward_dgain_rows(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    eps,
-    C,
-    cols,
-    batch,
-    dy_n,
-    dy_c,
-    dy_b,
-    x_n,
-    x_c,
-    x_b,
-    mu_sum_n,
-    mu_sum_c,
-    var_sum_n,
-    var_sum_c,
-    dgain_c,
-    dbias_c,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, cols, batch, dy_n,
+    dy_c, dy_b, x_n, x_c, x_b, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dgain_c, dbias_c,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1984,34 +1351,11 @@ def instance_norm_backward_dgain_rows(
 
 @triton.jit
 def instance_norm_backward_dgain_loop(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    eps,
-    C,
-    N,
-    cols,
-    dy_n,
-    dy_c,
-    dy_b,
-    x_n,
-    x_c,
-    x_b,
-    mu_sum_n,
-    mu_sum_c,
-    var_sum_n,
-    var_sum_c,
-    dgain_c,
-    dbias_c,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, N, cols, dy_n,
+    dy_c, dy_b, x_n, x_c, x_b, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dgain_c, dbias_c,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2045,34 +1389,12 @@ def instance_norm_backward_dgain_loop(
 
 @triton.jit
 def instance_norm_backward_dgain_part(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    eps,
-    C,
-    N,
-    cols,
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, eps, C,
+    N, cols, dy_n, dy_c, dy_b, x_n, x_c, x_b, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c,
     CHUNK,
-    dy_n,
-    dy_c,
-    dy_b,
-    x_n,
-    x_c,
-    x_b,
-    mu_sum_n,
-    mu_sum_c,
-    var_sum_n,
-    var_sum_c,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2110,16 +1432,9 @@ def instance_norm_backward_dgain_part(
 
 @triton.jit
 def instance_norm_backward_dgain_finish(
-    dgain_sum_part_ptr,
-    dbias_sum_part_ptr,
-    dgain_ptr,
-    dbias_ptr,
-    C,
-    dgain_c,
-    dbias_c,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dgain_sum_part_ptr, dbias_sum_part_ptr, dgain_ptr, dbias_ptr, C, dgain_c, dbias_c,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     c = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -2137,23 +1452,11 @@ def instance_norm_backward_dgain_finish(
 
 @triton.jit
 def instance_norm_backward_deps_rows(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    deps_ptr,
-    eps,
-    cols,
-    batch,
-    C,
-    var_sum_col,
-    dy_rsqrt_sum_col,
-    gain_c,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, cols, batch, C, var_sum_col,
+    dy_rsqrt_sum_col, gain_c,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -2177,23 +1480,11 @@ def instance_norm_backward_deps_rows(
 
 @triton.jit
 def instance_norm_backward_deps_loop(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    deps_ptr,
-    eps,
-    N,
-    C,
-    batch,
-    var_sum_col,
-    dy_rsqrt_sum_col,
-    gain_c,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, N, C, batch, var_sum_col,
+    dy_rsqrt_sum_col, gain_c,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     C = C // WIDE * WIDE
@@ -2219,25 +1510,11 @@ def instance_norm_backward_deps_loop(
 
 @triton.jit
 def instance_norm_backward_deps_part(
-    var_sum_ptr,
-    dy_rsqrt_sum_ptr,
-    gain_ptr,
-    deps_sum_part_ptr,
-    eps,
-    N,
-    C,
-    CHUNK,
-    batch,
-    var_sum_col,
-    dy_rsqrt_sum_col,
-    gain_c,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, N, C, batch,
+    var_sum_col, dy_rsqrt_sum_col, gain_c, CHUNK,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     C = C // WIDE * WIDE
@@ -2268,8 +1545,9 @@ def instance_norm_backward_deps_part(
 
 @triton.jit
 def instance_norm_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    deps_sum_part_ptr, deps_ptr,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -2281,104 +1559,90 @@ def instance_norm_backward_deps_finish(
 
 
 def choose_instance_norm_backward_mu_sum(
-    rows: int, cols: int, channels_last: bool, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, channels_last: bool, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and triton.cdiv(rows, 32 if across else 1) < 2 * sms
+        and lib.cdiv(rows, 32 if across else 1) < 2 * sms
         and cols > (2048 if across else 32768)
     ):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     if not channels_last:
-        return "loop", dict(
-            BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
-            ROWS=32 if across else 1,
-            num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
-        )
+        BLOCK = 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768
+        num_warps = 8 if across else 8 if not aligned else 16 if cols <= 65536 else 32
+        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "channels_split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "channels_across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "channels_rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
-    )
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_instance_norm_backward_mu_sum(
@@ -2395,8 +1659,9 @@ def launch_instance_norm_backward_mu_sum(
     aligned = cols * dx.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_instance_norm_backward_mu_sum(
-        rows, cols, channels_last, across, aligned, sms
-    )
+        rows, cols, channels_last, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -2408,120 +1673,34 @@ def launch_instance_norm_backward_mu_sum(
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
         dx = dx.view(C * N, batch)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        dmu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        dy_rsqrt_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        instance_norm_backward_mu_sum_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            dy,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            C * N,
-            batch,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            dy_row=dy.stride(0),
-            dy_col=dy.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        instance_norm_backward_mu_sum_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            gain,
-            dy,
-            x,
-            dy_rsqrt_sum_part,
-            eps,
-            C * N,
-            batch,
-            C=C,
-            gain_c=gain.stride(0),
-            dy_row=dy.stride(0),
-            dy_col=dy.stride(1),
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
-        instance_norm_backward_mu_sum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            gain,
-            mu_sum,
-            var_sum,
-            dy_rsqrt_sum_part,
-            dy_rsqrt_sum,
-            dy,
-            x,
-            dx,
-            eps,
-            C * N,
-            batch,
-            C=C,
-            gain_c=gain.stride(0),
-            mu_sum_row=mu_sum.stride(0),
-            var_sum_row=var_sum.stride(0),
-            dy_rsqrt_sum_row=dy_rsqrt_sum.stride(0),
-            dy_row=dy.stride(0),
-            dy_col=dy.stride(1),
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            dx_row=dx.stride(0),
-            dx_col=dx.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        dy_rsqrt_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        instance_norm_backward_mu_sum_part1[grid](
+            x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch,
+            *x.stride(), *dy.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        instance_norm_backward_mu_sum_part2[grid](
+            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
+            eps, C * N, batch, C, gain.stride(0), *dy.stride(), *x.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        instance_norm_backward_mu_sum_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, mu_sum, var_sum,
+            dy_rsqrt_sum_part, dy_rsqrt_sum, dy, x, dx, eps, C * N, batch, C, gain.stride(0),
+            mu_sum.stride(0), var_sum.stride(0), dy_rsqrt_sum.stride(0), *dy.stride(), *x.stride(),
+            *dx.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
             WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
         dy = lib.reshaped(dy, C * N, batch)
@@ -2529,34 +1708,15 @@ def launch_instance_norm_backward_mu_sum(
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
         dx = dx.view(C * N, batch)
-        instance_norm_backward_mu_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            mu_sum,
-            var_sum,
-            dy,
-            dy_rsqrt_sum,
-            gain,
-            dx,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            dy_rsqrt_sum.stride(0),
-            gain.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_backward_mu_sum_rows[grid](
+            x, mu_sum, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
+            mu_sum.stride(0), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0),
+            gain.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "loop":
         x = lib.reshaped(x, C * N, batch)
         dy = lib.reshaped(dy, C * N, batch)
@@ -2564,320 +1724,119 @@ def launch_instance_norm_backward_mu_sum(
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
         dx = dx.view(C * N, batch)
-        instance_norm_backward_mu_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            dy,
-            gain,
-            mu_sum,
-            var_sum,
-            dy_rsqrt_sum,
-            dx,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            dy.stride(0),
-            dy.stride(1),
-            gain.stride(0),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_backward_mu_sum_loop[grid](
+            x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+            *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "channels_split":
         x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        dmu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        dy_rsqrt_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        instance_norm_backward_mu_sum_channels_part1[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            x,
-            dy,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            C * N,
-            batch,
-            C=C,
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_col=x.stride(2),
-            dy_n=dy.stride(0),
-            dy_c=dy.stride(1),
-            dy_col=dy.stride(2),
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        dy_rsqrt_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        instance_norm_backward_mu_sum_channels_part1[grid](
+            x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch, C,
+            *x.stride(), *dy.stride(),
             COMPUTE=COMPUTE,
             WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        instance_norm_backward_mu_sum_channels_part2[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            gain,
-            dy,
-            x,
-            dy_rsqrt_sum_part,
-            eps,
-            C * N,
-            batch,
-            C=C,
-            gain_c=gain.stride(0),
-            dy_n=dy.stride(0),
-            dy_c=dy.stride(1),
-            dy_col=dy.stride(2),
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_col=x.stride(2),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        instance_norm_backward_mu_sum_channels_part2[grid](
+            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
+            eps, C * N, batch, C, gain.stride(0), *dy.stride(), *x.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
             WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
-        instance_norm_backward_mu_sum_channels_finish[
-            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
-        ](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            gain,
-            mu_sum,
-            var_sum,
-            dy_rsqrt_sum_part,
-            dy_rsqrt_sum,
-            dy,
-            x,
-            dx,
-            eps,
-            C * N,
-            batch,
-            C=C,
-            gain_c=gain.stride(0),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c=mu_sum.stride(1),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c=var_sum.stride(1),
-            dy_rsqrt_sum_n=dy_rsqrt_sum.stride(0),
-            dy_rsqrt_sum_c=dy_rsqrt_sum.stride(1),
-            dy_n=dy.stride(0),
-            dy_c=dy.stride(1),
-            dy_col=dy.stride(2),
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_col=x.stride(2),
-            dx_n=dx.stride(0),
-            dx_c=dx.stride(1),
-            dx_col=dx.stride(2),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(
-                16,
-                batch,
-                dy.stride(0),
-                dy.stride(1),
-                x.stride(0),
-                x.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        instance_norm_backward_mu_sum_channels_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, mu_sum, var_sum,
+            dy_rsqrt_sum_part, dy_rsqrt_sum, dy, x, dx, eps, C * N, batch, C, gain.stride(0),
+            *mu_sum.stride(), *var_sum.stride(), *dy_rsqrt_sum.stride(), *dy.stride(), *x.stride(),
+            *dx.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("channels_across", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
-        instance_norm_backward_mu_sum_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            mu_sum,
-            var_sum,
-            dy,
-            dy_rsqrt_sum,
-            gain,
-            dx,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy_rsqrt_sum.stride(0),
-            dy_rsqrt_sum.stride(1),
-            gain.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                batch,
-                x.stride(0),
-                x.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_backward_mu_sum_channels_rows[grid](
+            x, mu_sum, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
+            *mu_sum.stride(), *var_sum.stride(), *dy.stride(), *dy_rsqrt_sum.stride(),
+            gain.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
         x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
-        instance_norm_backward_mu_sum_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            dy,
-            gain,
-            mu_sum,
-            var_sum,
-            dy_rsqrt_sum,
-            dx,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            gain.stride(0),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            dy_rsqrt_sum.stride(0),
-            dy_rsqrt_sum.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(
-                16,
-                batch,
-                x.stride(0),
-                x.stride(1),
-                dy.stride(0),
-                dy.stride(1),
-                dx.stride(0),
-                dx.stride(1),
-            ),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_backward_mu_sum_channels_loop[grid](
+            x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
+            *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
+            *dy_rsqrt_sum.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1), dx.stride(0), dx.stride(1)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_instance_norm_backward_dgain(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -2896,185 +1855,97 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_instance_norm_backward_dgain(
-        rows, cols, col_run, col_runs, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     if variant == "split":
-        dgain_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=dy.device,
-        )
-        dbias_sum_part = torch.empty(
-            (C, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=dy.device,
-        )
-        instance_norm_backward_dgain_part[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dgain_sum_part,
-            dbias_sum_part,
-            eps,
-            C,
-            N,
-            batch,
-            dy_n=dy.stride(0),
-            dy_c=dy.stride(1),
-            dy_b=dy.stride(2),
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_b=x.stride(2),
-            mu_sum_n=mu_sum.stride(0),
-            mu_sum_c=mu_sum.stride(1),
-            var_sum_n=var_sum.stride(0),
-            var_sum_c=var_sum.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        dgain_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
+        dbias_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        instance_norm_backward_dgain_part[grid](
+            dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, C, N, batch, *dy.stride(),
+            *x.stride(), *mu_sum.stride(), *var_sum.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(C, config["MERGE"]),)
+        instance_norm_backward_dgain_finish[grid](
+            dgain_sum_part, dbias_sum_part, dgain, dbias, C, dgain.stride(0), dbias.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        instance_norm_backward_dgain_finish[(triton.cdiv(C, config["MERGE"]),)](
-            dgain_sum_part,
-            dbias_sum_part,
-            dgain,
-            dbias,
-            C,
-            dgain.stride(0),
-            dbias.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        instance_norm_backward_dgain_rows[(triton.cdiv(C, config["ROWS"]),)](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dgain,
-            dbias,
-            eps,
-            C,
-            batch * N,
-            batch,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            dgain.stride(0),
-            dbias.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        instance_norm_backward_dgain_rows[grid](
+            dy, x, mu_sum, var_sum, dgain, dbias, eps, C, batch * N, batch, *dy.stride(),
+            *x.stride(), *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        instance_norm_backward_dgain_loop[(triton.cdiv(C, config["ROWS"]),)](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dgain,
-            dbias,
-            eps,
-            C,
-            N,
-            batch,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            mu_sum.stride(0),
-            mu_sum.stride(1),
-            var_sum.stride(0),
-            var_sum.stride(1),
-            dgain.stride(0),
-            dbias.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+        grid = (lib.cdiv(C, config["ROWS"]),)
+        instance_norm_backward_dgain_loop[grid](
+            dy, x, mu_sum, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
+            *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_instance_norm_backward_deps(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
+    sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+        BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
+        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1 if PARTS > 16 else 16,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
             num_warps=8 if across else 4,
-        )
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
@@ -3093,109 +1964,55 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     aligned = cols * var_sum.element_size() % 8 == 0
     sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_instance_norm_backward_deps(
-        rows, cols, col_run, col_runs, across, aligned, sms
-    )
+        rows, cols, col_run, col_runs, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=var_sum.device,
-        )
-        instance_norm_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            deps_sum_part,
-            eps,
-            N,
-            C,
-            batch=batch,
-            var_sum_col=var_sum.stride(0),
-            dy_rsqrt_sum_col=dy_rsqrt_sum.stride(0),
-            gain_c=gain.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, C),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        instance_norm_backward_deps_part[grid](
+            var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N, C, batch, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        instance_norm_backward_deps_finish[grid](
+            deps_sum_part, deps,
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        instance_norm_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            deps_sum_part,
-            deps,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        instance_norm_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            deps,
-            eps,
-            C * N,
-            batch,
-            C,
-            var_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            gain.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, C * N),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_backward_deps_rows[grid](
+            var_sum, dy_rsqrt_sum, gain, deps, eps, C * N, batch, C, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, WIDE=math.gcd(16, C * N),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        instance_norm_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt_sum,
-            gain,
-            deps,
-            eps,
-            N,
-            C,
-            batch,
-            var_sum.stride(0),
-            dy_rsqrt_sum.stride(0),
-            gain.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, C),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        instance_norm_backward_deps_loop[grid](
+            var_sum, dy_rsqrt_sum, gain, deps, eps, N, C, batch, var_sum.stride(0),
+            dy_rsqrt_sum.stride(0), gain.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     N = x.shape[0]
     C = x.shape[1]
-    mu_sum = torch.empty(
-        (N, C),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
-    var_sum = torch.empty(
-        (N, C),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
-    dy_rsqrt_sum = torch.empty(
-        (N, C),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+    mu_sum = torch.empty((N, C), dtype=compute, device=x.device)
+    var_sum = torch.empty((N, C), dtype=compute, device=x.device)
+    dy_rsqrt_sum = torch.empty((N, C), dtype=compute, device=x.device)
     launch_instance_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dy_rsqrt_sum, dx, eps)
     if dgain is not None or dbias is not None:
         launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbias, eps)

@@ -20,28 +20,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def int4_linear_tiles(
-    x_ptr,
-    w_ptr,
-    s_ptr,
-    y_ptr,
-    M,
-    N,
-    K,
-    pairs,
-    x_m,
-    x_k,
-    w_0,
-    w_1,
-    s_0,
-    s_1,
-    y_m,
-    y_n,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, w_ptr, s_ptr, y_ptr, M, N, K, pairs, x_m, x_k, w_0, w_1, s_0, s_1, y_m, y_n,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -80,28 +62,11 @@ def int4_linear_tiles(
 
 @triton.jit
 def int4_linear_parts(
-    x_ptr,
-    w_ptr,
-    s_ptr,
-    y_sum_parts_ptr,
-    M,
-    N,
-    K,
+    x_ptr, w_ptr, s_ptr, y_sum_parts_ptr, M, N, K, pairs, x_m, x_k, w_0, w_1, s_0, s_1,
     CHUNK,
-    pairs,
-    x_m,
-    x_k,
-    w_0,
-    w_1,
-    s_0,
-    s_1,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -142,16 +107,9 @@ def int4_linear_parts(
 
 @triton.jit
 def int4_linear_combine(
-    y_sum_parts_ptr,
-    y_ptr,
-    M,
-    N,
-    y_m,
-    y_n,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    y_sum_parts_ptr, y_ptr, M, N, y_m, y_n,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -167,8 +125,8 @@ def int4_linear_combine(
 
 
 def choose_int4_linear(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -176,78 +134,57 @@ def choose_int4_linear(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= 2 * sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= 2 * sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128, max(64, 256 // itemsize))
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=3,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=3,
+        )  # fmt: skip
     # by pointers, in tiles of 128 x 64
-    if not hip and itemsize <= 4 and N > 32 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
+    if not hip and itemsize <= 4 and N > 32 and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= sms:
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=64,
-            BLOCK_K=min(128, max(64, 256 // itemsize)),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2,
-        )
+            BLOCK_M=128, BLOCK_N=64, BLOCK_K=min(128, max(64, 256 // itemsize)), GROUP_M=8,
+            num_warps=4, num_stages=2,
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = min(128, max(64, (512 if M <= 32 and N <= 64 * sms else 256) // itemsize))
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=min(128, max(64, (512 if M <= 32 and N <= 64 * sms else 256) // itemsize)),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64,
-            BLOCK_N=16,
-            BLOCK_K=min(128, max(64, 256 // itemsize)),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=min(128, max(64, 256 // itemsize)), GROUP_M=8,
+            num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=64,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_int4_linear(x, w, s, y) -> None:
@@ -261,65 +198,22 @@ def launch_int4_linear(x, w, s, y) -> None:
     variant, config = choose_int4_linear(M, N, K, itemsize, hip, sms)
     if variant == "split":
         y_sum_parts = torch.empty((config["PARTS"], M, N), dtype=torch.float32, device=s.device)
-        int4_linear_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(N, config["BLOCK_N"]),
-            )
-        ](
-            x,
-            w,
-            s,
-            y_sum_parts,
-            M,
-            N,
-            K,
-            pairs=-((-K) // 2),
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            w_0=w.stride(0),
-            w_1=w.stride(1),
-            s_0=s.stride(0),
-            s_1=s.stride(1),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        int4_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            y_sum_parts,
-            y,
-            M,
-            N,
-            y.stride(0),
-            y.stride(1),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        int4_linear_parts[grid](
+            x, w, s, y_sum_parts, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        int4_linear_combine[grid](
+            y_sum_parts, y, M, N, *y.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        int4_linear_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
-            x,
-            w,
-            s,
-            y,
-            M,
-            N,
-            K,
-            -((-K) // 2),
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            w.stride(1),
-            s.stride(0),
-            s.stride(1),
-            y.stride(0),
-            y.stride(1),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        int4_linear_tiles[grid](
+            x, w, s, y, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(), *y.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
@@ -417,27 +311,10 @@ def int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tens
 
 @triton.jit
 def int4_linear_backward_dx_tiles(
-    dy_ptr,
-    s_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dy_m,
-    dy_n,
-    s_0,
-    s_1,
-    w_0,
-    w_1,
-    dx_m,
-    dx_k2,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_ptr, s_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, s_0, s_1, w_0, w_1, dx_m, dx_k2,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -473,27 +350,10 @@ def int4_linear_backward_dx_tiles(
 
 @triton.jit
 def int4_linear_backward_dx_parts(
-    dy_ptr,
-    s_ptr,
-    w_ptr,
-    dx_sum_parts_ptr,
-    M,
-    K,
-    N,
-    CHUNK,
-    dy_m,
-    dy_n,
-    s_0,
-    s_1,
-    w_0,
-    w_1,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, s_ptr, w_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, s_0, s_1, w_0, w_1, CHUNK,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -531,16 +391,9 @@ def int4_linear_backward_dx_parts(
 
 @triton.jit
 def int4_linear_backward_dx_combine(
-    dx_sum_parts_ptr,
-    dx_ptr,
-    M,
-    K,
-    dx_m,
-    dx_k2,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_k2,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -557,25 +410,9 @@ def int4_linear_backward_dx_combine(
 
 @triton.jit
 def int4_linear_backward_ds_box(
-    dy_ptr,
-    x_ptr,
-    w_ptr,
-    ds_ptr,
-    N,
-    G,
-    M,
-    dy_0,
-    dy_1,
-    x_0,
-    x_1,
-    w_0,
-    w_1,
-    ds_0,
-    ds_1,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, w_ptr, ds_ptr, N, G, M, dy_0, dy_1, x_0, x_1, w_0, w_1, ds_0, ds_1,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     G = G // WIDE * WIDE
@@ -601,8 +438,8 @@ def int4_linear_backward_ds_box(
 
 
 def choose_int4_linear_backward_dx(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -610,90 +447,73 @@ def choose_int4_linear_backward_dx(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
@@ -707,71 +527,28 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
     variant, config = choose_int4_linear_backward_dx(M, K, N, itemsize, hip, sms)
     if variant == "split":
         dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=torch.float32, device=dy.device)
-        int4_linear_backward_dx_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            dy,
-            s,
-            w,
-            dx_sum_parts,
-            M,
-            K,
-            N,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            s_0=s.stride(0),
-            s_1=s.stride(1),
-            w_0=w.stride(0),
-            w_1=w.stride(1),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        int4_linear_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
-            dx_sum_parts,
-            dx,
-            M,
-            K,
-            dx.stride(0),
-            dx.stride(1),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        int4_linear_backward_dx_parts[grid](
+            dy, s, w, dx_sum_parts, M, K, N, *dy.stride(), *s.stride(), *w.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        int4_linear_backward_dx_combine[grid](
+            dx_sum_parts, dx, M, K, *dx.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        int4_linear_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            dy,
-            s,
-            w,
-            dx,
-            M,
-            K,
-            N,
-            dy.stride(0),
-            dy.stride(1),
-            s.stride(0),
-            s.stride(1),
-            w.stride(0),
-            w.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        int4_linear_backward_dx_tiles[grid](
+            dy, s, w, dx, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
+            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_int4_linear_backward_ds(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -782,28 +559,12 @@ def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
     G = s.shape[1]
     cols = G
     _, config = choose_int4_linear_backward_ds(cols)
-    int4_linear_backward_ds_box[
-        (triton.cdiv(N, config["ROWS"]) * triton.cdiv(G, config["BLOCK"]),)
-    ](
-        dy,
-        x,
-        w,
-        ds,
-        N,
-        G,
-        M,
-        dy.stride(0),
-        dy.stride(1),
-        x.stride(0),
-        x.stride(1),
-        w.stride(0),
-        w.stride(1),
-        ds.stride(0),
-        ds.stride(1),
-        WIDE=math.gcd(16, G, x.stride(0), w.stride(0), ds.stride(0)),
-        enable_fp_fusion=True,
+    grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(G, config["BLOCK"]),)
+    int4_linear_backward_ds_box[grid](
+        dy, x, w, ds, N, G, M, *dy.stride(), *x.stride(), *w.stride(), *ds.stride(),
+        WIDE=math.gcd(16, G, x.stride(0), w.stride(0), ds.stride(0)), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def launch_int4_linear_backward(x, w, s, dy, dx, ds) -> None:

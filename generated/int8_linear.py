@@ -18,26 +18,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def int8_linear_persistent(
-    x_tiles,
-    w_tiles,
-    sx_ptr,
-    sw_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    sx_m,
-    sw_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, sx_ptr, sw_ptr, y_tiles, y_ptr, M, N, K, sx_m, sw_n, y_m, y_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -73,21 +57,11 @@ def int8_linear_persistent(
 
 @triton.jit
 def int8_linear_parts(
-    x_tiles,
-    w_tiles,
-    acc_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -115,27 +89,10 @@ def int8_linear_parts(
 
 @triton.jit
 def int8_linear_tiles(
-    x_ptr,
-    w_ptr,
-    sx_ptr,
-    sw_ptr,
-    y_ptr,
-    M,
-    N,
-    K,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    sx_m,
-    sw_n,
-    y_m,
-    y_n,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_ptr, w_ptr, sx_ptr, sw_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, sx_m, sw_n, y_m, y_n,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -163,23 +120,10 @@ def int8_linear_tiles(
 
 @triton.jit
 def int8_linear_pointer_parts(
-    x_ptr,
-    w_ptr,
-    acc_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, w_ptr, acc_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -205,24 +149,10 @@ def int8_linear_pointer_parts(
 
 @triton.jit
 def int8_linear_nest(
-    x_ptr,
-    w_ptr,
-    sx_ptr,
-    sw_ptr,
-    y_ptr,
-    total,
-    K,
-    N,
-    x_0,
-    x_1,
-    w_0,
-    w_1,
-    sx_0,
-    sw_0,
-    y_0,
+    x_ptr, w_ptr, sx_ptr, sw_ptr, y_ptr, total, K, N, x_0, x_1, w_0, w_1, sx_0, sw_0, y_0,
     y_1,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """One element a lane, BLOCK a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
@@ -241,20 +171,9 @@ def int8_linear_nest(
 
 @triton.jit
 def int8_linear_combine(
-    acc_parts_ptr,
-    sx_ptr,
-    sw_ptr,
-    y_ptr,
-    M,
-    N,
-    sx_m,
-    sw_n,
-    y_m,
-    y_n,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    acc_parts_ptr, sx_ptr, sw_ptr, y_ptr, M, N, sx_m, sw_n, y_m, y_n,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -274,19 +193,9 @@ def int8_linear_combine(
 
 
 def choose_int8_linear(
-    M: int,
-    N: int,
-    K: int,
-    terms: int,
-    tma: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
     found = []
@@ -307,17 +216,13 @@ def choose_int8_linear(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if terms < 131072 and tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -335,79 +240,55 @@ def choose_int8_linear(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if terms < 131072 and tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if terms < 131072 and tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if terms < 131072 and tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=2,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "twin", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "twin", config))
     # by descriptors, in the widest tiles
     if terms < 131072 and tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3 if stored_bytes <= 4 else 2,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=3 if stored_bytes <= 4 else 2, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if terms < 131072 and tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if terms < 131072 and tma and itemsize <= 2:
         BLOCK_N = (
@@ -417,15 +298,11 @@ def choose_int8_linear(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if terms < 131072 and not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -443,72 +320,57 @@ def choose_int8_linear(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if terms < 131072 and not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=3 if stored_bytes <= 4 else 1,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if terms < 131072 and not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if terms < 131072 and not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     if terms < 131072:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
+            BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
             num_stages=3 if itemsize <= 4 else 2,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "small", config))
     if found:
         return min(found)[1:]
     # more terms than the tensor cores' i32 holds the sum of: in i64, by loops
@@ -530,171 +392,72 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_int8_linear(
-        M, N, K, terms, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, N, K, terms, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms,
+    )  # fmt: skip
     if variant in ("split", "split_small"):
         acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        int8_linear_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            acc_parts,
-            M,
-            N,
-            K,
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        int8_linear_parts[grid](
+            x_tiles, w_tiles, acc_parts, M, N, K,
+            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
-        int8_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            acc_parts,
-            sx,
-            sw,
-            y,
-            M,
-            N,
-            sx.stride(0),
-            sw.stride(0),
-            y.stride(0),
-            y.stride(1),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        int8_linear_combine[grid](
+            acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        int8_linear_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            sx,
-            sw,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            sx.stride(0),
-            sw.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        int8_linear_persistent[grid](
+            x_tiles, w_tiles, sx, sw, y_tiles, y, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "split_pointers":
         acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
-        int8_linear_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(N, config["BLOCK_N"]),
-            )
-        ](
-            x,
-            w,
-            acc_parts,
-            M,
-            N,
-            K,
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            w_n=w.stride(0),
-            w_k=w.stride(1),
-            enable_fp_fusion=True,
-            **config,
-        )
-        int8_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            acc_parts,
-            sx,
-            sw,
-            y,
-            M,
-            N,
-            sx.stride(0),
-            sw.stride(0),
-            y.stride(0),
-            y.stride(1),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        int8_linear_pointer_parts[grid](
+            x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        int8_linear_combine[grid](
+            acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("large", "medium", "slim", "thin", "small"):
-        int8_linear_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
-            x,
-            w,
-            sx,
-            sw,
-            y,
-            M,
-            N,
-            K,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            w.stride(1),
-            sx.stride(0),
-            sw.stride(0),
-            y.stride(0),
-            y.stride(1),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        int8_linear_tiles[grid](
+            x, w, sx, sw, y, M, N, K, *x.stride(), *w.stride(), sx.stride(0), sw.stride(0),
+            *y.stride(),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        int8_linear_nest[(triton.cdiv(total, config["BLOCK"]),)](
-            x,
-            w,
-            sx,
-            sw,
-            y,
-            M * N,
-            K,
-            N,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            w.stride(1),
-            sx.stride(0),
-            sw.stride(0),
-            y.stride(0),
-            y.stride(1),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        int8_linear_nest[grid](
+            x, w, sx, sw, y, M * N, K, N, *x.stride(), *w.stride(), sx.stride(0), sw.stride(0),
+            *y.stride(),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_int8_linear(
@@ -784,22 +547,10 @@ def int8_linear(
 
 @triton.jit
 def int8_linear_backward_acc_persistent(
-    x_tiles,
-    w_tiles,
-    acc_tiles,
-    acc_ptr,
-    M,
-    N,
-    K,
-    acc_m,
-    acc_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, acc_tiles, acc_ptr, M, N, K, acc_m, acc_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -832,21 +583,11 @@ def int8_linear_backward_acc_persistent(
 
 @triton.jit
 def int8_linear_backward_acc_parts(
-    x_tiles,
-    w_tiles,
-    acc_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -874,23 +615,10 @@ def int8_linear_backward_acc_parts(
 
 @triton.jit
 def int8_linear_backward_acc_tiles(
-    x_ptr,
-    w_ptr,
-    acc_ptr,
-    M,
-    N,
-    K,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    acc_m,
-    acc_n,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_ptr, w_ptr, acc_ptr, M, N, K, x_m, x_k, w_n, w_k, acc_m, acc_n,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -915,23 +643,10 @@ def int8_linear_backward_acc_tiles(
 
 @triton.jit
 def int8_linear_backward_acc_pointer_parts(
-    x_ptr,
-    w_ptr,
-    acc_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, w_ptr, acc_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -957,8 +672,9 @@ def int8_linear_backward_acc_pointer_parts(
 
 @triton.jit
 def int8_linear_backward_acc_nest(
-    x_ptr, w_ptr, acc_ptr, total, K, N, x_0, x_1, w_0, w_1, acc_0, acc_1, BLOCK: tl.constexpr
-):
+    x_ptr, w_ptr, acc_ptr, total, K, N, x_0, x_1, w_0, w_1, acc_0, acc_1,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
     """One element a lane, BLOCK a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < total
@@ -974,16 +690,9 @@ def int8_linear_backward_acc_nest(
 
 @triton.jit
 def int8_linear_backward_acc_combine(
-    acc_parts_ptr,
-    acc_ptr,
-    M,
-    N,
-    acc_m,
-    acc_n,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    acc_parts_ptr, acc_ptr, M, N, acc_m, acc_n,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -1001,22 +710,9 @@ def int8_linear_backward_acc_combine(
 
 @triton.jit
 def int8_linear_backward_dsx_rows(
-    dy_ptr,
-    sw_ptr,
-    acc_ptr,
-    dsx_ptr,
-    M,
-    N,
-    dy_m,
-    dy_n,
-    sw_n,
-    acc_m,
-    acc_n,
-    dsx_m,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_m, dy_n, sw_n, acc_m, acc_n, dsx_m,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -1034,22 +730,9 @@ def int8_linear_backward_dsx_rows(
 
 @triton.jit
 def int8_linear_backward_dsx_loop(
-    dy_ptr,
-    sw_ptr,
-    acc_ptr,
-    dsx_ptr,
-    M,
-    N,
-    dy_m,
-    dy_n,
-    sw_n,
-    acc_m,
-    acc_n,
-    dsx_m,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_m, dy_n, sw_n, acc_m, acc_n, dsx_m,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -1070,23 +753,9 @@ def int8_linear_backward_dsx_loop(
 
 @triton.jit
 def int8_linear_backward_dsx_part(
-    dy_ptr,
-    sw_ptr,
-    acc_ptr,
-    dsx_sum_part_ptr,
-    M,
-    N,
-    CHUNK,
-    dy_m,
-    dy_n,
-    sw_n,
-    acc_m,
-    acc_n,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, sw_ptr, acc_ptr, dsx_sum_part_ptr, M, N, dy_m, dy_n, sw_n, acc_m, acc_n, CHUNK,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dsx_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -1110,8 +779,9 @@ def int8_linear_backward_dsx_part(
 
 @triton.jit
 def int8_linear_backward_dsx_finish(
-    dsx_sum_part_ptr, dsx_ptr, M, dsx_m, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    dsx_sum_part_ptr, dsx_ptr, M, dsx_m,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     m = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -1124,22 +794,9 @@ def int8_linear_backward_dsx_finish(
 
 @triton.jit
 def int8_linear_backward_dsw_rows(
-    dy_ptr,
-    acc_ptr,
-    sx_ptr,
-    dsw_ptr,
-    N,
-    M,
-    dy_m,
-    dy_n,
-    acc_m,
-    acc_n,
-    sx_m,
-    dsw_n,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, acc_ptr, sx_ptr, dsw_ptr, N, M, dy_m, dy_n, acc_m, acc_n, sx_m, dsw_n,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -1157,22 +814,9 @@ def int8_linear_backward_dsw_rows(
 
 @triton.jit
 def int8_linear_backward_dsw_loop(
-    dy_ptr,
-    acc_ptr,
-    sx_ptr,
-    dsw_ptr,
-    N,
-    M,
-    dy_m,
-    dy_n,
-    acc_m,
-    acc_n,
-    sx_m,
-    dsw_n,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, acc_ptr, sx_ptr, dsw_ptr, N, M, dy_m, dy_n, acc_m, acc_n, sx_m, dsw_n,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -1193,23 +837,9 @@ def int8_linear_backward_dsw_loop(
 
 @triton.jit
 def int8_linear_backward_dsw_part(
-    dy_ptr,
-    acc_ptr,
-    sx_ptr,
-    dsw_sum_part_ptr,
-    N,
-    M,
-    CHUNK,
-    dy_m,
-    dy_n,
-    acc_m,
-    acc_n,
-    sx_m,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, acc_ptr, sx_ptr, dsw_sum_part_ptr, N, M, dy_m, dy_n, acc_m, acc_n, sx_m, CHUNK,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dsw_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -1233,14 +863,9 @@ def int8_linear_backward_dsw_part(
 
 @triton.jit
 def int8_linear_backward_dsw_finish(
-    dsw_sum_part_ptr,
-    dsw_ptr,
-    N,
-    dsw_n,
-    WIDE: tl.constexpr,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dsw_sum_part_ptr, dsw_ptr, N, dsw_n,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -1254,19 +879,9 @@ def int8_linear_backward_dsw_finish(
 
 
 def choose_int8_linear_backward_acc(
-    M: int,
-    N: int,
-    K: int,
-    terms: int,
-    tma: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
     found = []
@@ -1287,17 +902,13 @@ def choose_int8_linear_backward_acc(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if terms < 131072 and tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -1315,67 +926,47 @@ def choose_int8_linear_backward_acc(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if terms < 131072 and tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if terms < 131072 and tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in the widest tiles
     if terms < 131072 and tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=2,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=2,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if terms < 131072 and tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if terms < 131072 and tma and itemsize <= 2:
         BLOCK_N = (
@@ -1385,15 +976,11 @@ def choose_int8_linear_backward_acc(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if terms < 131072 and not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -1411,67 +998,56 @@ def choose_int8_linear_backward_acc(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if terms < 131072 and not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if terms < 131072 and not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if terms < 131072 and not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     if terms < 131072:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
+            BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
             num_stages=3 if itemsize <= 4 else 2,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "small", config))
     if found:
         return min(found)[1:]
     # more terms than the tensor cores' i32 holds the sum of: in i64, by loops
@@ -1493,203 +1069,113 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_int8_linear_backward_acc(
-        M, N, K, terms, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, N, K, terms, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms,
+    )  # fmt: skip
     if variant in ("split", "split_small"):
         acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        int8_linear_backward_acc_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            acc_parts,
-            M,
-            N,
-            K,
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        int8_linear_backward_acc_parts[grid](
+            x_tiles, w_tiles, acc_parts, M, N, K,
+            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
-        int8_linear_backward_acc_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            acc_parts,
-            acc,
-            M,
-            N,
-            acc.stride(0),
-            acc.stride(1),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        int8_linear_backward_acc_combine[grid](
+            acc_parts, acc, M, N, *acc.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         acc_tiles = lib.tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        int8_linear_backward_acc_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            acc_tiles,
-            acc,
-            M,
-            N,
-            K,
-            acc.stride(0),
-            acc.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        int8_linear_backward_acc_persistent[grid](
+            x_tiles, w_tiles, acc_tiles, acc, M, N, K, *acc.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "split_pointers":
         acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
-        int8_linear_backward_acc_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(N, config["BLOCK_N"]),
-            )
-        ](
-            x,
-            w,
-            acc_parts,
-            M,
-            N,
-            K,
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            w_n=w.stride(0),
-            w_k=w.stride(1),
-            enable_fp_fusion=True,
-            **config,
-        )
-        int8_linear_backward_acc_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            acc_parts,
-            acc,
-            M,
-            N,
-            acc.stride(0),
-            acc.stride(1),
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        int8_linear_backward_acc_pointer_parts[grid](
+            x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        int8_linear_backward_acc_combine[grid](
+            acc_parts, acc, M, N, *acc.stride(),
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("large", "medium", "slim", "thin", "small"):
-        int8_linear_backward_acc_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            acc,
-            M,
-            N,
-            K,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            w.stride(1),
-            acc.stride(0),
-            acc.stride(1),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        int8_linear_backward_acc_tiles[grid](
+            x, w, acc, M, N, K, *x.stride(), *w.stride(), *acc.stride(),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        int8_linear_backward_acc_nest[(triton.cdiv(total, config["BLOCK"]),)](
-            x,
-            w,
-            acc,
-            M * N,
-            K,
-            N,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            w.stride(1),
-            acc.stride(0),
-            acc.stride(1),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        int8_linear_backward_acc_nest[grid](
+            x, w, acc, M * N, K, N, *x.stride(), *w.stride(), *acc.stride(),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_int8_linear_backward_dsx(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=(
-                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-                if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
-            ),
-            num_warps=2 if BLOCK <= 1024 else 8,
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = (
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+            if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
@@ -1704,122 +1190,74 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     variant, config = choose_int8_linear_backward_dsx(rows, cols, across, aligned, sms)
     if variant == "split":
         dsx_sum_part = torch.empty((M, config["PARTS"]), dtype=torch.float32, device=acc.device)
-        int8_linear_backward_dsx_part[(config["PARTS"], triton.cdiv(M, config["ROWS"]))](
-            dy,
-            sw,
-            acc,
-            dsx_sum_part,
-            M,
-            N,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            sw_n=sw.stride(0),
-            acc_m=acc.stride(0),
-            acc_n=acc.stride(1),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        grid = (config["PARTS"], lib.cdiv(M, config["ROWS"]))
+        int8_linear_backward_dsx_part[grid](
+            dy, sw, acc, dsx_sum_part, M, N, *dy.stride(), sw.stride(0), *acc.stride(),
+            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(M, config["MERGE"]),)
+        int8_linear_backward_dsx_finish[grid](
+            dsx_sum_part, dsx, M, dsx.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        int8_linear_backward_dsx_finish[(triton.cdiv(M, config["MERGE"]),)](
-            dsx_sum_part,
-            dsx,
-            M,
-            dsx.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        int8_linear_backward_dsx_rows[(triton.cdiv(M, config["ROWS"]),)](
-            dy,
-            sw,
-            acc,
-            dsx,
-            M,
-            N,
-            dy.stride(0),
-            dy.stride(1),
-            sw.stride(0),
-            acc.stride(0),
-            acc.stride(1),
-            dsx.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["ROWS"]),)
+        int8_linear_backward_dsx_rows[grid](
+            dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
+            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        int8_linear_backward_dsx_loop[(triton.cdiv(M, config["ROWS"]),)](
-            dy,
-            sw,
-            acc,
-            dsx,
-            M,
-            N,
-            dy.stride(0),
-            dy.stride(1),
-            sw.stride(0),
-            acc.stride(0),
-            acc.stride(1),
-            dsx.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["ROWS"]),)
+        int8_linear_backward_dsx_loop[grid](
+            dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
+            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_int8_linear_backward_dsw(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=(
-                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-                if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
-            ),
-            num_warps=2 if BLOCK <= 1024 else 8,
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = (
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+            if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
@@ -1834,73 +1272,31 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
     variant, config = choose_int8_linear_backward_dsw(rows, cols, across, aligned, sms)
     if variant == "split":
         dsw_sum_part = torch.empty((N, config["PARTS"]), dtype=torch.float32, device=acc.device)
-        int8_linear_backward_dsw_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            dy,
-            acc,
-            sx,
-            dsw_sum_part,
-            N,
-            M,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            acc_m=acc.stride(0),
-            acc_n=acc.stride(1),
-            sx_m=sx.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        int8_linear_backward_dsw_finish[(triton.cdiv(N, config["MERGE"]),)](
-            dsw_sum_part,
-            dsw,
-            N,
-            dsw.stride(0),
-            WIDE=math.gcd(16, N),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        int8_linear_backward_dsw_part[grid](
+            dy, acc, sx, dsw_sum_part, N, M, *dy.stride(), *acc.stride(), sx.stride(0),
+            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        int8_linear_backward_dsw_finish[grid](
+            dsw_sum_part, dsw, N, dsw.stride(0),
+            WIDE=math.gcd(16, N), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        int8_linear_backward_dsw_rows[(triton.cdiv(N, config["ROWS"]),)](
-            dy,
-            acc,
-            sx,
-            dsw,
-            N,
-            M,
-            dy.stride(0),
-            dy.stride(1),
-            acc.stride(0),
-            acc.stride(1),
-            sx.stride(0),
-            dsw.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        int8_linear_backward_dsw_rows[grid](
+            dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
+            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        int8_linear_backward_dsw_loop[(triton.cdiv(N, config["ROWS"]),)](
-            dy,
-            acc,
-            sx,
-            dsw,
-            N,
-            M,
-            dy.stride(0),
-            dy.stride(1),
-            acc.stride(0),
-            acc.stride(1),
-            sx.stride(0),
-            dsw.stride(0),
-            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        int8_linear_backward_dsw_loop[grid](
+            dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
+            WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_int8_linear_backward(x, w, sx, sw, dy, dsx, dsw) -> None:

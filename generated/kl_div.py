@@ -18,21 +18,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def kl_div_rows(
-    t_ptr,
-    x_ptr,
-    loss_ptr,
-    N,
-    D,
-    t_n,
-    t_d,
-    x_n,
-    x_d,
-    loss_n,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    t_ptr, x_ptr, loss_ptr, N, D, t_n, t_d, x_n, x_d, loss_n,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -49,21 +37,9 @@ def kl_div_rows(
 
 @triton.jit
 def kl_div_loop(
-    t_ptr,
-    x_ptr,
-    loss_ptr,
-    N,
-    D,
-    t_n,
-    t_d,
-    x_n,
-    x_d,
-    loss_n,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    t_ptr, x_ptr, loss_ptr, N, D, t_n, t_d, x_n, x_d, loss_n,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -83,22 +59,10 @@ def kl_div_loop(
 
 @triton.jit
 def kl_div_part(
-    t_ptr,
-    x_ptr,
-    loss_sum_part_ptr,
-    N,
-    D,
-    CHUNK,
-    t_n,
-    t_d,
-    x_n,
-    x_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    t_ptr, x_ptr, loss_sum_part_ptr, N, D, t_n, t_d, x_n, x_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -120,7 +84,10 @@ def kl_div_part(
 
 
 @triton.jit
-def kl_div_finish(loss_sum_part_ptr, loss_ptr, N, loss_n, MERGE: tl.constexpr, PARTS: tl.constexpr):
+def kl_div_finish(
+    loss_sum_part_ptr, loss_ptr, N, loss_n,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -131,52 +98,48 @@ def kl_div_finish(loss_sum_part_ptr, loss_ptr, N, loss_n, MERGE: tl.constexpr, P
     tl.store(loss_ptr + n * loss_n, loss_sum, mask=n < N)
 
 
-def choose_kl_div(rows: int, cols: int, across: bool, aligned: bool, sms: int) -> tuple[str, dict]:
+def choose_kl_div(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_kl_div(x, t, loss) -> None:
@@ -188,76 +151,37 @@ def launch_kl_div(x, t, loss) -> None:
     aligned = math.gcd(cols, t.stride(0)) * t.element_size() % 8 == 0
     sms = lib.multiprocessors(t.device)
     variant, config = choose_kl_div(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if variant == "split":
-        loss_sum_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32,
-            device=t.device,
-        )
-        kl_div_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            t,
-            x,
-            loss_sum_part,
-            N,
-            D,
-            t_n=t.stride(0),
-            t_d=t.stride(1),
-            x_n=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, t.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        loss_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=t.device)
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        kl_div_part[grid](
+            t, x, loss_sum_part, N, D, *t.stride(), *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        kl_div_finish[grid](
+            loss_sum_part, loss, N, loss.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        kl_div_finish[(triton.cdiv(N, config["MERGE"]),)](
-            loss_sum_part,
-            loss,
-            N,
-            loss.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        kl_div_rows[(triton.cdiv(N, config["ROWS"]),)](
-            t,
-            x,
-            loss,
-            N,
-            D,
-            t.stride(0),
-            t.stride(1),
-            x.stride(0),
-            x.stride(1),
-            loss.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, t.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        kl_div_rows[grid](
+            t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        kl_div_loop[(triton.cdiv(N, config["ROWS"]),)](
-            t,
-            x,
-            loss,
-            N,
-            D,
-            t.stride(0),
-            t.stride(1),
-            x.stride(0),
-            x.stride(1),
-            loss.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, t.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        kl_div_loop[grid](
+            t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
@@ -331,39 +255,14 @@ def kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def kl_div_backward_strided(
-    dloss_ptr,
-    t__ptr,
-    dx_ptr,
-    x_ptr,
-    dt_ptr,
-    outer,
-    middle,
-    inner,
-    dloss_outer_at,
-    dloss_middle_at,
-    dloss_inner_at,
-    t__outer_at,
-    t__middle_at,
-    t__inner_at,
-    dx_outer_at,
-    dx_middle_at,
-    dx_inner_at,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    dt_outer_at,
-    dt_middle_at,
-    dt_inner_at,
-    COMPUTE: tl.constexpr,
-    WIDE_DLOSS: tl.constexpr,
-    WIDE_T_: tl.constexpr,
-    WIDE_DX: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    WIDE_DT: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dloss_ptr, t__ptr, dx_ptr, x_ptr, dt_ptr, outer, middle, inner, dloss_outer_at,
+    dloss_middle_at, dloss_inner_at, t__outer_at, t__middle_at, t__inner_at, dx_outer_at,
+    dx_middle_at, dx_inner_at, x_outer_at, x_middle_at, x_inner_at, dt_outer_at,
+    dt_middle_at, dt_inner_at,
+    COMPUTE: tl.constexpr, WIDE_DLOSS: tl.constexpr, WIDE_T_: tl.constexpr,
+    WIDE_DX: tl.constexpr, WIDE_X: tl.constexpr, WIDE_DT: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DLOSS, WIDE_T_, WIDE_DX, WIDE_X, WIDE_DT: accesses are as wide. Triton itself sees only whether 16 divides them.
     dloss_outer_at = dloss_outer_at // WIDE_DLOSS * WIDE_DLOSS
@@ -413,10 +312,12 @@ def kl_div_backward_strided(
     )
 
 
-def choose_kl_div_backward(outer: int, middle: int, inner: int, turned: bool) -> tuple[str, dict]:
+def choose_kl_div_backward(
+    outer: int, middle: int, inner: int, turned: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -429,15 +330,11 @@ def choose_kl_div_backward(outer: int, middle: int, inner: int, turned: bool) ->
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
@@ -447,45 +344,21 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dloss, t_, x, dx, dt))
     _, config = choose_kl_div_backward(outer, middle, inner, turned)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t_.dtype, dloss.dtype) else tl.float32
-    kl_div_backward_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        dloss,
-        t_,
-        dx,
-        x,
-        dt,
-        outer,
-        middle,
-        inner,
-        dloss.stride(0),
-        dloss.stride(1),
-        dloss.stride(2),
-        t_.stride(0),
-        t_.stride(1),
-        t_.stride(2),
-        dx.stride(0),
-        dx.stride(1),
-        dx.stride(2),
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        dt.stride(0),
-        dt.stride(1),
-        dt.stride(2),
-        COMPUTE=COMPUTE,
-        WIDE_DLOSS=math.gcd(16, dloss.stride(0), dloss.stride(1)),
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
+    )
+    kl_div_backward_strided[grid](
+        dloss, t_, dx, x, dt, outer, middle, inner, *dloss.stride(), *t_.stride(), *dx.stride(),
+        *x.stride(), *dt.stride(),
+        COMPUTE=COMPUTE, WIDE_DLOSS=math.gcd(16, dloss.stride(0), dloss.stride(1)),
         WIDE_T_=math.gcd(16, t_.stride(0), t_.stride(1)),
         WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1)),
         WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-        WIDE_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner),
-        enable_fp_fusion=True,
+        WIDE_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True,
         **config,
-    )
+    )  # fmt: skip
 
 
 def allocate_kl_div_backward(

@@ -20,25 +20,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def layer_norm_rows(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    w_d,
-    b_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, eps, rows, D, x_row, x_d, w_d, b_d, y_row, y_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -61,25 +46,10 @@ def layer_norm_rows(
 
 @triton.jit
 def layer_norm_loop(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    w_d,
-    b_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, eps, rows, D, x_row, x_d, w_d, b_d, y_row, y_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -116,31 +86,11 @@ def layer_norm_loop(
 
 @triton.jit
 def layer_norm_relay(
-    turns_ptr,
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    w_d,
-    b_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, w_ptr, b_ptr,
+    y_ptr, eps, rows, D, x_row, x_d, w_d, b_d, y_row, y_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -207,21 +157,10 @@ def layer_norm_relay(
 
 @triton.jit
 def layer_norm_part(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, D, x_row, x_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -246,31 +185,11 @@ def layer_norm_part(
 
 @triton.jit
 def layer_norm_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    w_d,
-    b_d,
-    y_row,
-    y_d,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, w_ptr, b_ptr, y_ptr, eps,
+    rows, D, x_row, x_d, w_d, b_d, y_row, y_d, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -305,8 +224,8 @@ def layer_norm_finish(
 
 
 def choose_layer_norm(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if (
@@ -319,63 +238,51 @@ def choose_layer_norm(
     ):
         BLOCK = 8192
         num_warps = 4
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-            maxnreg=80,
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=(
-                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-                if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
-            ),
-            num_warps=4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = (
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+            if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
+        num_warps = 4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=32 if across else 1,
-        num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 8 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
 
 
 def launch_layer_norm(x, w, b, y, eps) -> None:
@@ -392,157 +299,64 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(x.device)
     variant, config = choose_layer_norm(rows, cols, across, aligned, itemsize, hip, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "relay":
         mu_sum_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=x.device,
+            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
         )
         var_sum_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=x.device,
+            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
         )
         var_sum_count = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=x.device,
+            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
         )
         turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
         )
-        layer_norm_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            w,
-            b,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
         )
+        layer_norm_relay[grid](
+            turns, x, mu_sum_part, var_sum_part, var_sum_count, w, b, y, eps, batch, D, *x.stride(),
+            w.stride(0), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=x.device,
-        )
-        layer_norm_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        layer_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            x,
-            w,
-            b,
-            y,
-            eps,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            w_d=w.stride(0),
-            b_d=b.stride(0),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        layer_norm_part[grid](
+            x, mu_sum_part, var_sum_part, var_sum_count, batch, D, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        layer_norm_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, x, w, b, y, eps, batch, D, *x.stride(),
+            w.stride(0), b.stride(0), *y.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        layer_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            w,
-            b,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        layer_norm_rows[grid](
+            x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        layer_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            w,
-            b,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        layer_norm_loop[grid](
+            x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_layer_norm(
@@ -660,32 +474,11 @@ def layer_norm(
 
 @triton.jit
 def layer_norm_backward_mu_sum_rows(
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_ptr,
-    w_ptr,
-    dy_rsqrt_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    mu_sum_row,
-    var_sum_row,
-    dy_row,
-    dy_d,
-    w_d,
-    dy_rsqrt_row,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, w_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D,
+    x_row, x_d, mu_sum_row, var_sum_row, dy_row, dy_d, w_d, dy_rsqrt_row, dx_row, dx_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -719,32 +512,11 @@ def layer_norm_backward_mu_sum_rows(
 
 @triton.jit
 def layer_norm_backward_mu_sum_loop(
-    x_ptr,
-    dy_ptr,
-    w_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_rsqrt_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    dy_row,
-    dy_d,
-    w_d,
-    mu_sum_row,
-    var_sum_row,
-    dy_rsqrt_row,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, dy_ptr, w_ptr, mu_sum_ptr, var_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D,
+    x_row, x_d, dy_row, dy_d, w_d, mu_sum_row, var_sum_row, dy_rsqrt_row, dx_row, dx_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -810,27 +582,11 @@ def layer_norm_backward_mu_sum_loop(
 
 @triton.jit
 def layer_norm_backward_mu_sum_part1(
-    x_ptr,
-    dy_ptr,
-    w_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    dy_row,
-    dy_d,
-    w_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, dy_ptr, w_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr,
+    dmu_sum_part_ptr, rows, D, x_row, x_d, dy_row, dy_d, w_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -865,31 +621,11 @@ def layer_norm_backward_mu_sum_part1(
 
 @triton.jit
 def layer_norm_backward_mu_sum_part2(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    dy_ptr,
-    w_ptr,
-    x_ptr,
-    dy_rsqrt_part_ptr,
-    eps,
-    rows,
-    D,
-    CHUNK,
-    dy_row,
-    dy_d,
-    w_d,
-    x_row,
-    x_d,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, dy_ptr, w_ptr,
+    x_ptr, dy_rsqrt_part_ptr, eps, rows, D, dy_row, dy_d, w_d, x_row, x_d, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dy_rsqrt over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -935,40 +671,13 @@ def layer_norm_backward_mu_sum_part2(
 
 @triton.jit
 def layer_norm_backward_mu_sum_finish(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    dmu_sum_part_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dy_rsqrt_part_ptr,
-    dy_rsqrt_ptr,
-    dy_ptr,
-    w_ptr,
-    x_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    D,
+    mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, mu_sum_ptr,
+    var_sum_ptr, dy_rsqrt_part_ptr, dy_rsqrt_ptr, dy_ptr, w_ptr, x_ptr, dx_ptr, eps, rows,
+    D, mu_sum_row, var_sum_row, dy_rsqrt_row, dy_row, dy_d, w_d, x_row, x_d, dx_row, dx_d,
     CHUNK,
-    mu_sum_row,
-    var_sum_row,
-    dy_rsqrt_row,
-    dy_row,
-    dy_d,
-    w_d,
-    x_row,
-    x_d,
-    dx_row,
-    dx_d,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -1019,29 +728,11 @@ def layer_norm_backward_mu_sum_finish(
 
 @triton.jit
 def layer_norm_backward_dw_rows(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dw_ptr,
-    db_ptr,
-    eps,
-    D,
-    cols,
-    dy_col,
-    dy_d,
-    x_col,
-    x_d,
-    mu_sum_col,
-    var_sum_col,
-    dw_d,
-    db_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_d,
+    x_col, x_d, mu_sum_col, var_sum_col, dw_d, db_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -1067,29 +758,11 @@ def layer_norm_backward_dw_rows(
 
 @triton.jit
 def layer_norm_backward_dw_loop(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dw_ptr,
-    db_ptr,
-    eps,
-    D,
-    cols,
-    dy_col,
-    dy_d,
-    x_col,
-    x_d,
-    mu_sum_col,
-    var_sum_col,
-    dw_d,
-    db_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_d,
+    x_col, x_d, mu_sum_col, var_sum_col, dw_d, db_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -1116,29 +789,11 @@ def layer_norm_backward_dw_loop(
 
 @triton.jit
 def layer_norm_backward_dw_part(
-    dy_ptr,
-    x_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
-    dw_sum_part_ptr,
-    db_sum_part_ptr,
-    eps,
-    D,
-    cols,
-    CHUNK,
-    dy_col,
-    dy_d,
-    x_col,
-    x_d,
-    mu_sum_col,
-    var_sum_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_sum_part_ptr, db_sum_part_ptr, eps, D, cols,
+    dy_col, dy_d, x_col, x_d, mu_sum_col, var_sum_col, CHUNK,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dw_sum, db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -1165,17 +820,9 @@ def layer_norm_backward_dw_part(
 
 @triton.jit
 def layer_norm_backward_dw_finish(
-    dw_sum_part_ptr,
-    db_sum_part_ptr,
-    dw_ptr,
-    db_ptr,
-    D,
-    dw_d,
-    db_d,
-    WIDE: tl.constexpr,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dw_sum_part_ptr, db_sum_part_ptr, dw_ptr, db_ptr, D, dw_d, db_d,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -1195,20 +842,10 @@ def layer_norm_backward_dw_finish(
 
 @triton.jit
 def layer_norm_backward_deps_rows(
-    var_sum_ptr,
-    dy_rsqrt_ptr,
-    deps_ptr,
-    eps,
-    cols,
-    D,
-    var_sum_col,
-    dy_rsqrt_col,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, var_sum_col, dy_rsqrt_col,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1228,20 +865,10 @@ def layer_norm_backward_deps_rows(
 
 @triton.jit
 def layer_norm_backward_deps_loop(
-    var_sum_ptr,
-    dy_rsqrt_ptr,
-    deps_ptr,
-    eps,
-    cols,
-    D,
-    var_sum_col,
-    dy_rsqrt_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    var_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, var_sum_col, dy_rsqrt_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1262,22 +889,11 @@ def layer_norm_backward_deps_loop(
 
 @triton.jit
 def layer_norm_backward_deps_part(
-    var_sum_ptr,
-    dy_rsqrt_ptr,
-    deps_sum_part_ptr,
-    eps,
-    cols,
+    var_sum_ptr, dy_rsqrt_ptr, deps_sum_part_ptr, eps, cols, D, var_sum_col, dy_rsqrt_col,
     CHUNK,
-    D,
-    var_sum_col,
-    dy_rsqrt_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1303,8 +919,9 @@ def layer_norm_backward_deps_part(
 
 @triton.jit
 def layer_norm_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    deps_sum_part_ptr, deps_ptr,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -1316,58 +933,49 @@ def layer_norm_backward_deps_finish(
 
 
 def choose_layer_norm_backward_mu_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=(
-                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-                if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
-            ),
-            num_warps=2 if BLOCK <= 1024 else 8,
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = (
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+            if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
     # any width
-    return "loop", dict(
-        BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=32 if across else 1,
-        num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 8 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
 
 
 def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, eps) -> None:
@@ -1383,221 +991,100 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_layer_norm_backward_mu_sum(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "split":
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
-        dmu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
-        dy_rsqrt_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
-        layer_norm_backward_mu_sum_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            dy,
-            w,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            dy_row=dy.stride(0),
-            dy_d=dy.stride(1),
-            w_d=w.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        layer_norm_backward_mu_sum_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            dy,
-            w,
-            x,
-            dy_rsqrt_part,
-            eps,
-            batch,
-            D,
-            dy_row=dy.stride(0),
-            dy_d=dy.stride(1),
-            w_d=w.stride(0),
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
+        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        dy_rsqrt_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        layer_norm_backward_mu_sum_part1[grid](
+            x, dy, w, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, batch, D, *x.stride(),
+            *dy.stride(), w.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        layer_norm_backward_mu_sum_part2[grid](
+            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, dy, w, x, dy_rsqrt_part, eps,
+            batch, D, *dy.stride(), w.stride(0), *x.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        layer_norm_backward_mu_sum_finish[grid](
+            mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, mu_sum, var_sum, dy_rsqrt_part,
+            dy_rsqrt, dy, w, x, dx, eps, batch, D, mu_sum.stride(0), var_sum.stride(0),
+            dy_rsqrt.stride(0), *dy.stride(), w.stride(0), *x.stride(), *dx.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
-        )
-        layer_norm_backward_mu_sum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            dmu_sum_part,
-            mu_sum,
-            var_sum,
-            dy_rsqrt_part,
-            dy_rsqrt,
-            dy,
-            w,
-            x,
-            dx,
-            eps,
-            batch,
-            D,
-            mu_sum_row=mu_sum.stride(0),
-            var_sum_row=var_sum.stride(0),
-            dy_rsqrt_row=dy_rsqrt.stride(0),
-            dy_row=dy.stride(0),
-            dy_d=dy.stride(1),
-            w_d=w.stride(0),
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            dx_row=dx.stride(0),
-            dx_d=dx.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        layer_norm_backward_mu_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            mu_sum,
-            var_sum,
-            dy,
-            w,
-            dy_rsqrt,
-            dx,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            w.stride(0),
-            dy_rsqrt.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        layer_norm_backward_mu_sum_rows[grid](
+            x, mu_sum, var_sum, dy, w, dy_rsqrt, dx, eps, batch, D, *x.stride(), mu_sum.stride(0),
+            var_sum.stride(0), *dy.stride(), w.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        layer_norm_backward_mu_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            dy,
-            w,
-            mu_sum,
-            var_sum,
-            dy_rsqrt,
-            dx,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            dy.stride(0),
-            dy.stride(1),
-            w.stride(0),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dy_rsqrt.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        layer_norm_backward_mu_sum_loop[grid](
+            x, dy, w, mu_sum, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
+            w.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_layer_norm_backward_dw(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=(
-                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-                if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
-            ),
-            num_warps=2 if BLOCK <= 1024 else 8,
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = (
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+            if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> None:
@@ -1612,167 +1099,93 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_layer_norm_backward_dw(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     if variant == "split":
-        dw_sum_part = torch.empty(
-            (D, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        db_sum_part = torch.empty(
-            (D, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        layer_norm_backward_dw_part[(config["PARTS"], triton.cdiv(D, config["ROWS"]))](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dw_sum_part,
-            db_sum_part,
-            eps,
-            D,
-            batch,
-            dy_col=dy.stride(0),
-            dy_d=dy.stride(1),
-            x_col=x.stride(0),
-            x_d=x.stride(1),
-            mu_sum_col=mu_sum.stride(0),
-            var_sum_col=var_sum.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        layer_norm_backward_dw_finish[(triton.cdiv(D, config["MERGE"]),)](
-            dw_sum_part,
-            db_sum_part,
-            dw,
-            db,
-            D,
-            dw.stride(0),
-            db.stride(0),
-            WIDE=math.gcd(16, D),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        dw_sum_part = torch.empty((D, config["PARTS"]), dtype=compute, device=dy.device)
+        db_sum_part = torch.empty((D, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(D, config["ROWS"]))
+        layer_norm_backward_dw_part[grid](
+            dy, x, mu_sum, var_sum, dw_sum_part, db_sum_part, eps, D, batch, *dy.stride(),
+            *x.stride(), mu_sum.stride(0), var_sum.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(D, config["MERGE"]),)
+        layer_norm_backward_dw_finish[grid](
+            dw_sum_part, db_sum_part, dw, db, D, dw.stride(0), db.stride(0),
+            WIDE=math.gcd(16, D), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        layer_norm_backward_dw_rows[(triton.cdiv(D, config["ROWS"]),)](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dw,
-            db,
-            eps,
-            D,
-            batch,
-            dy.stride(0),
-            dy.stride(1),
-            x.stride(0),
-            x.stride(1),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dw.stride(0),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(D, config["ROWS"]),)
+        layer_norm_backward_dw_rows[grid](
+            dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
+            mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        layer_norm_backward_dw_loop[(triton.cdiv(D, config["ROWS"]),)](
-            dy,
-            x,
-            mu_sum,
-            var_sum,
-            dw,
-            db,
-            eps,
-            D,
-            batch,
-            dy.stride(0),
-            dy.stride(1),
-            x.stride(0),
-            x.stride(1),
-            mu_sum.stride(0),
-            var_sum.stride(0),
-            dw.stride(0),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(D, config["ROWS"]),)
+        layer_norm_backward_dw_loop[grid](
+            dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
+            mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_layer_norm_backward_deps(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> None:
@@ -1785,95 +1198,49 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
     aligned = cols * var_sum.element_size() % 8 == 0
     sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_layer_norm_backward_deps(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=var_sum.device,
-        )
-        layer_norm_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            var_sum,
-            dy_rsqrt,
-            deps_sum_part,
-            eps,
-            batch,
-            D=D,
-            var_sum_col=var_sum.stride(0),
-            dy_rsqrt_col=dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        layer_norm_backward_deps_part[grid](
+            var_sum, dy_rsqrt, deps_sum_part, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        layer_norm_backward_deps_finish[grid](
+            deps_sum_part, deps,
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        layer_norm_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            deps_sum_part,
-            deps,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        layer_norm_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt,
-            deps,
-            eps,
-            batch,
-            D,
-            var_sum.stride(0),
-            dy_rsqrt.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        layer_norm_backward_deps_rows[grid](
+            var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        layer_norm_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            var_sum,
-            dy_rsqrt,
-            deps,
-            eps,
-            batch,
-            D,
-            var_sum.stride(0),
-            dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        layer_norm_backward_deps_loop[grid](
+            var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     batch = math.prod(x.shape[:-1])
-    mu_sum = torch.empty(
-        (batch,),
-        dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
-    var_sum = torch.empty(
-        (batch,),
-        dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
-    dy_rsqrt = torch.empty(
-        (batch,),
-        dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
+    mu_sum = torch.empty((batch,), dtype=compute, device=x.device)
+    var_sum = torch.empty((batch,), dtype=compute, device=x.device)
+    dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
     launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, eps)
     if dw is not None or db is not None:
         launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps)

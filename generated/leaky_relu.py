@@ -29,16 +29,9 @@ def leaky_relu_flat_block(
 
 @triton.jit
 def leaky_relu_flat(
-    x_ptr,
-    y_ptr,
-    slope,
-    total,
-    x_i,
-    y_i,
-    COMPUTE: tl.constexpr,
-    SLOPE_IS_TENSOR: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, slope, total, x_i, y_i,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -50,26 +43,11 @@ def leaky_relu_flat(
 
 @triton.jit
 def leaky_relu_strided(
-    x_ptr,
-    y_ptr,
-    slope,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    y_outer_at,
-    y_middle_at,
-    y_inner_at,
-    COMPUTE: tl.constexpr,
-    SLOPE_IS_TENSOR: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    WIDE_Y: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, slope, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    y_outer_at, y_middle_at, y_inner_at,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE_X: tl.constexpr,
+    WIDE_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -96,14 +74,14 @@ def leaky_relu_strided(
 
 
 def choose_leaky_relu(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -116,15 +94,11 @@ def choose_leaky_relu(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_leaky_relu(x, y, slope) -> None:
@@ -140,45 +114,24 @@ def launch_leaky_relu(x, y, slope) -> None:
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=x.device)
     if variant == "flat":
-        leaky_relu_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            x,
-            y,
-            slope,
-            total,
-            x.stride(2),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        leaky_relu_flat[grid](
+            x, y, slope, total, x.stride(2), y.stride(2),
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        leaky_relu_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            slope,
-            outer,
-            middle,
-            inner,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
         )
+        leaky_relu_strided[grid](
+            x, y, slope, outer, middle, inner, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
@@ -250,21 +203,10 @@ def leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Ten
 
 @triton.jit
 def leaky_relu_backward_rows(
-    x_ptr,
-    dy_ptr,
-    dx_ptr,
-    dslope_ptr,
-    slope,
-    cols,
-    x_col,
-    dy_col,
-    dx_col,
-    COMPUTE: tl.constexpr,
-    SLOPE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, dy_ptr, dx_ptr, dslope_ptr, slope, cols, x_col, dy_col, dx_col,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -282,21 +224,10 @@ def leaky_relu_backward_rows(
 
 @triton.jit
 def leaky_relu_backward_loop(
-    x_ptr,
-    dy_ptr,
-    dslope_ptr,
-    dx_ptr,
-    slope,
-    cols,
-    x_col,
-    dy_col,
-    dx_col,
-    COMPUTE: tl.constexpr,
-    SLOPE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, dy_ptr, dslope_ptr, dx_ptr, slope, cols, x_col, dy_col, dx_col,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -326,25 +257,11 @@ def leaky_relu_backward_loop(
 
 @triton.jit
 def leaky_relu_backward_relay(
-    turns_ptr,
-    x_ptr,
-    dy_ptr,
-    dslope_sum_part_ptr,
-    dslope_ptr,
-    dx_ptr,
-    slope,
-    cols,
-    x_col,
-    dy_col,
-    dx_col,
-    COMPUTE: tl.constexpr,
-    SLOPE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, x_ptr, dy_ptr, dslope_sum_part_ptr, dslope_ptr, dx_ptr, slope, cols, x_col,
+    dy_col, dx_col,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: dslope_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -397,19 +314,10 @@ def leaky_relu_backward_relay(
 
 @triton.jit
 def leaky_relu_backward_part(
-    x_ptr,
-    dy_ptr,
-    dslope_sum_part_ptr,
-    cols,
-    CHUNK,
-    x_col,
-    dy_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, dy_ptr, dslope_sum_part_ptr, cols, x_col, dy_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): dslope_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -432,25 +340,11 @@ def leaky_relu_backward_part(
 
 @triton.jit
 def leaky_relu_backward_finish(
-    dslope_sum_part_ptr,
-    dslope_ptr,
-    x_ptr,
-    dy_ptr,
-    dx_ptr,
-    slope,
-    cols,
-    CHUNK,
-    x_col,
-    dy_col,
-    dx_col,
-    COMPUTE: tl.constexpr,
-    SLOPE_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    dslope_sum_part_ptr, dslope_ptr, x_ptr, dy_ptr, dx_ptr, slope, cols, x_col, dy_col,
+    dx_col, CHUNK,
+    COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -474,75 +368,62 @@ def leaky_relu_backward_finish(
 
 
 def choose_leaky_relu_backward(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 8
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
 
 
 def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
@@ -558,115 +439,57 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_leaky_relu_backward(rows, cols, across, aligned, hip, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=dy.device)
     if variant == "relay":
         dslope_sum_part = torch.empty(
-            (rows, triton.cdiv(cols, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
+            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=dy.device
         )
         turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=dy.device
+            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=dy.device
         )
-        leaky_relu_backward_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(cols, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            x,
-            dy,
-            dslope_sum_part,
-            dslope,
-            dx,
-            slope,
-            batch,
-            x.stride(0),
-            dy.stride(0),
+        grid = (
+            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(cols, config["BLOCK"])
+            + config["AHEAD"],
+        )
+        leaky_relu_backward_relay[grid](
+            turns, x, dy, dslope_sum_part, dslope, dx, slope, batch, x.stride(0), dy.stride(0),
             dx.stride(0),
-            COMPUTE=COMPUTE,
-            SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        dslope_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        leaky_relu_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            dy,
-            dslope_sum_part,
-            batch,
-            x_col=x.stride(0),
-            dy_col=dy.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        dslope_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        leaky_relu_backward_part[grid](
+            x, dy, dslope_sum_part, batch, x.stride(0), dy.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        leaky_relu_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dslope_sum_part,
-            dslope,
-            x,
-            dy,
-            dx,
-            slope,
-            batch,
-            x_col=x.stride(0),
-            dy_col=dy.stride(0),
-            dx_col=dx.stride(0),
-            COMPUTE=COMPUTE,
-            SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        )  # fmt: skip
+        leaky_relu_backward_finish[grid](
+            dslope_sum_part, dslope, x, dy, dx, slope, batch, x.stride(0), dy.stride(0),
+            dx.stride(0),
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        leaky_relu_backward_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            dy,
-            dx,
-            dslope,
-            slope,
-            batch,
-            x.stride(0),
-            dy.stride(0),
-            dx.stride(0),
-            COMPUTE=COMPUTE,
-            SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        leaky_relu_backward_rows[grid](
+            x, dy, dx, dslope, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        leaky_relu_backward_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            dy,
-            dslope,
-            dx,
-            slope,
-            batch,
-            x.stride(0),
-            dy.stride(0),
-            dx.stride(0),
-            COMPUTE=COMPUTE,
-            SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        leaky_relu_backward_loop[grid](
+            x, dy, dslope, dx, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
+            COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_leaky_relu_backward(

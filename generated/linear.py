@@ -18,24 +18,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def linear_tf32x3(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TERMS: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -80,24 +66,10 @@ def linear_tf32x3(
 
 @triton.jit
 def linear_left_ahead(
-    w_tiles,
-    x_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    w_tiles, x_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    W_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -137,24 +109,10 @@ def linear_left_ahead(
 
 @triton.jit
 def linear_right_ahead(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    X_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -193,26 +151,11 @@ def linear_right_ahead(
 
 @triton.jit
 def linear_persistent(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -246,26 +189,11 @@ def linear_persistent(
 
 @triton.jit
 def linear_strips(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -312,23 +240,11 @@ def linear_strips(
 
 @triton.jit
 def linear_parts(
-    x_tiles,
-    w_tiles,
-    y_sum_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_tiles, w_tiles, y_sum_parts_ptr, M, N, K, CHUNK,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -356,27 +272,10 @@ def linear_parts(
 
 @triton.jit
 def linear_tiles(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    K,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_ptr, w_ptr, b_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -402,25 +301,11 @@ def linear_tiles(
 
 @triton.jit
 def linear_pointer_parts(
-    x_ptr,
-    w_ptr,
-    y_sum_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    x_ptr, w_ptr, y_sum_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -446,19 +331,10 @@ def linear_pointer_parts(
 
 @triton.jit
 def linear_combine(
-    y_sum_parts_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    y_sum_parts_ptr, b_ptr, y_ptr, M, N, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -476,19 +352,9 @@ def linear_combine(
 
 
 def choose_linear(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -501,18 +367,13 @@ def choose_linear(
             >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
             else 64
         )
+        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
-            num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config)
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )  # fmt: skip
+        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
+        found.append((us, "left_ahead", config))
     # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
@@ -522,22 +383,11 @@ def choose_linear(
             else 128
         )
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6,
-            PROGRAMS=1,
-            TERMS=256,
-        )
-        found.append(
-            (
-                lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call),
-                "prepared",
-                config,
-            )
-        )
+            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
+        )  # fmt: skip
+        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
+        found.append((us, "prepared", config))
     # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
@@ -547,17 +397,11 @@ def choose_linear(
             else 64
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=3,
+            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
-        )
+        )  # fmt: skip
+        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
+        found.append((us, "right_ahead", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, lib.pow2(M)))
@@ -575,17 +419,13 @@ def choose_linear(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -603,91 +443,63 @@ def choose_linear(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=2,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "twin", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "twin", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -697,15 +509,11 @@ def choose_linear(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -723,66 +531,55 @@ def choose_linear(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -805,295 +602,133 @@ def launch_linear(x, w, b, y) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_linear(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_left_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            w_tiles,
-            x_tiles,
-            b,
-            y_tiles,
-            y,
-            batch,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_left_ahead[grid](
+            w_tiles, x_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
+            W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "prepared":
         x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        linear_tf32x3[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            batch,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-            TERMS=config["TERMS"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_tf32x3[grid](
+            x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+        )  # fmt: skip
     elif variant == "right_ahead":
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_right_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            batch,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_right_ahead[grid](
+            x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
+            X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("split", "split_small"):
-        y_sum_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=w.device,
-        )
+        y_sum_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        linear_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            y_sum_parts,
-            batch,
-            N,
-            K,
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
-        linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            y_sum_parts,
-            b,
-            y,
-            batch,
-            N,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        linear_parts[grid](
+            x_tiles, w_tiles, y_sum_parts, batch, N, K,
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        linear_combine[grid](
+            y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            batch,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_persistent[grid](
+            x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
-        linear_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            batch,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        linear_strips[grid](
+            x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "split_pointers":
-        y_sum_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=w.device,
-        )
-        linear_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(N, config["BLOCK_N"]),
-            )
-        ](
-            x,
-            w,
-            y_sum_parts,
-            batch,
-            N,
-            K,
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            w_n=w.stride(0),
-            w_k=w.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            y_sum_parts,
-            b,
-            y,
-            batch,
-            N,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        y_sum_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        linear_pointer_parts[grid](
+            x, w, y_sum_parts, batch, N, K, *x.stride(), *w.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        linear_combine[grid](
+            y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        linear_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
-            x,
-            w,
-            b,
-            y,
-            batch,
-            N,
-            K,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            w.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        linear_tiles[grid](
+            x, w, b, y, batch, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -1188,22 +823,10 @@ def linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def linear_backward_dx_tf32x3(
-    dy_tiles,
-    w_tiles,
-    dx_tiles,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dx_m,
-    dx_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TERMS: tl.constexpr,
-):
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1246,22 +869,10 @@ def linear_backward_dx_tf32x3(
 
 @triton.jit
 def linear_backward_dx_left_ahead(
-    w_tiles,
-    dy_tiles,
-    dx_tiles,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dx_m,
-    dx_k2,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    w_tiles, dy_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    W_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1299,22 +910,10 @@ def linear_backward_dx_left_ahead(
 
 @triton.jit
 def linear_backward_dx_right_ahead(
-    dy_tiles,
-    w_tiles,
-    dx_tiles,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dx_m,
-    dx_k2,
-    DY_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1351,24 +950,11 @@ def linear_backward_dx_right_ahead(
 
 @triton.jit
 def linear_backward_dx_persistent(
-    dy_tiles,
-    w_tiles,
-    dx_tiles,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dx_m,
-    dx_k2,
-    DY_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1400,24 +986,11 @@ def linear_backward_dx_persistent(
 
 @triton.jit
 def linear_backward_dx_strips(
-    dy_tiles,
-    w_tiles,
-    dx_tiles,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dx_m,
-    dx_k2,
-    DY_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1462,23 +1035,11 @@ def linear_backward_dx_strips(
 
 @triton.jit
 def linear_backward_dx_parts(
-    dy_tiles,
-    w_tiles,
-    dx_sum_parts_ptr,
-    M,
-    K,
-    N,
-    CHUNK,
-    DY_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_tiles, w_tiles, dx_sum_parts_ptr, M, K, N, CHUNK,
+    DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1506,25 +1067,10 @@ def linear_backward_dx_parts(
 
 @triton.jit
 def linear_backward_dx_tiles(
-    dy_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dy_m,
-    dy_n,
-    w_n,
-    w_k2,
-    dx_m,
-    dx_k2,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, w_n, w_k2, dx_m, dx_k2,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1552,25 +1098,11 @@ def linear_backward_dx_tiles(
 
 @triton.jit
 def linear_backward_dx_pointer_parts(
-    dy_ptr,
-    w_ptr,
-    dx_sum_parts_ptr,
-    M,
-    K,
-    N,
-    CHUNK,
-    dy_m,
-    dy_n,
-    w_n,
-    w_k2,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    dy_ptr, w_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, w_n, w_k2, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -1600,17 +1132,10 @@ def linear_backward_dx_pointer_parts(
 
 @triton.jit
 def linear_backward_dx_combine(
-    dx_sum_parts_ptr,
-    dx_ptr,
-    M,
-    K,
-    dx_m,
-    dx_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_k2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1627,22 +1152,10 @@ def linear_backward_dx_combine(
 
 @triton.jit
 def linear_backward_dw_tf32x3(
-    dy_tiles,
-    x_tiles,
-    dw_tiles,
-    dw_ptr,
-    N,
-    K,
-    K2,
-    dw_n,
-    dw_k,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TERMS: tl.constexpr,
-):
+    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1685,22 +1198,10 @@ def linear_backward_dw_tf32x3(
 
 @triton.jit
 def linear_backward_dw_left_ahead(
-    x_tiles,
-    dy_tiles,
-    dw_tiles,
-    dw_ptr,
-    N,
-    K,
-    K2,
-    dw_n,
-    dw_k,
-    X_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, dy_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    X_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1738,22 +1239,10 @@ def linear_backward_dw_left_ahead(
 
 @triton.jit
 def linear_backward_dw_right_ahead(
-    dy_tiles,
-    x_tiles,
-    dw_tiles,
-    dw_ptr,
-    N,
-    K,
-    K2,
-    dw_n,
-    dw_k,
-    DY_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1790,24 +1279,11 @@ def linear_backward_dw_right_ahead(
 
 @triton.jit
 def linear_backward_dw_persistent(
-    dy_tiles,
-    x_tiles,
-    dw_tiles,
-    dw_ptr,
-    N,
-    K,
-    K2,
-    dw_n,
-    dw_k,
-    DY_TURNED: tl.constexpr,
-    X_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    DY_TURNED: tl.constexpr, X_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1839,24 +1315,11 @@ def linear_backward_dw_persistent(
 
 @triton.jit
 def linear_backward_dw_strips(
-    dy_tiles,
-    x_tiles,
-    dw_tiles,
-    dw_ptr,
-    N,
-    K,
-    K2,
-    dw_n,
-    dw_k,
-    DY_TURNED: tl.constexpr,
-    X_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    DY_TURNED: tl.constexpr, X_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(N, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1901,23 +1364,11 @@ def linear_backward_dw_strips(
 
 @triton.jit
 def linear_backward_dw_parts(
-    dy_tiles,
-    x_tiles,
-    dw_sum_parts_ptr,
-    N,
-    K,
-    K2,
-    CHUNK,
-    DY_TURNED: tl.constexpr,
-    X_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_tiles, x_tiles, dw_sum_parts_ptr, N, K, K2, CHUNK,
+    DY_TURNED: tl.constexpr, X_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1945,25 +1396,10 @@ def linear_backward_dw_parts(
 
 @triton.jit
 def linear_backward_dw_tiles(
-    dy_ptr,
-    x_ptr,
-    dw_ptr,
-    N,
-    K,
-    K2,
-    dy_k,
-    dy_n,
-    x_k,
-    x_k2,
-    dw_n,
-    dw_k,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_ptr, x_ptr, dw_ptr, N, K, K2, dy_k, dy_n, x_k, x_k2, dw_n, dw_k,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1991,25 +1427,11 @@ def linear_backward_dw_tiles(
 
 @triton.jit
 def linear_backward_dw_pointer_parts(
-    dy_ptr,
-    x_ptr,
-    dw_sum_parts_ptr,
-    N,
-    K,
-    K2,
-    CHUNK,
-    dy_k,
-    dy_n,
-    x_k,
-    x_k2,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    dy_ptr, x_ptr, dw_sum_parts_ptr, N, K, K2, dy_k, dy_n, x_k, x_k2, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -2039,17 +1461,10 @@ def linear_backward_dw_pointer_parts(
 
 @triton.jit
 def linear_backward_dw_combine(
-    dw_sum_parts_ptr,
-    dw_ptr,
-    N,
-    K,
-    dw_n,
-    dw_k,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    dw_sum_parts_ptr, dw_ptr, N, K, dw_n, dw_k,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -2066,18 +1481,9 @@ def linear_backward_dw_combine(
 
 @triton.jit
 def linear_backward_db_rows(
-    dy_ptr,
-    db_ptr,
-    N,
-    cols,
-    dy_col,
-    dy_n,
-    db_n,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, N, cols, dy_col, dy_n, db_n,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -2092,18 +1498,9 @@ def linear_backward_db_rows(
 
 @triton.jit
 def linear_backward_db_loop(
-    dy_ptr,
-    db_ptr,
-    N,
-    cols,
-    dy_col,
-    dy_n,
-    db_n,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, db_ptr, N, cols, dy_col, dy_n, db_n,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -2121,19 +1518,10 @@ def linear_backward_db_loop(
 
 @triton.jit
 def linear_backward_db_part(
-    dy_ptr,
-    db_sum_part_ptr,
-    N,
-    cols,
-    CHUNK,
-    dy_col,
-    dy_n,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, db_sum_part_ptr, N, cols, dy_col, dy_n, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -2152,8 +1540,9 @@ def linear_backward_db_part(
 
 @triton.jit
 def linear_backward_db_finish(
-    db_sum_part_ptr, db_ptr, N, db_n, WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    db_sum_part_ptr, db_ptr, N, db_n,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -2167,19 +1556,9 @@ def linear_backward_db_finish(
 
 
 def choose_linear_backward_dx(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -2192,18 +1571,13 @@ def choose_linear_backward_dx(
             >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
             else 64
         )
+        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
-            num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config)
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )  # fmt: skip
+        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
+        found.append((us, "left_ahead", config))
     # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
@@ -2213,22 +1587,11 @@ def choose_linear_backward_dx(
             else 128
         )
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6,
-            PROGRAMS=1,
-            TERMS=256,
-        )
-        found.append(
-            (
-                lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call),
-                "prepared",
-                config,
-            )
-        )
+            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
+        )  # fmt: skip
+        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
+        found.append((us, "prepared", config))
     # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
@@ -2238,17 +1601,11 @@ def choose_linear_backward_dx(
             else 64
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=3,
+            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
-        )
+        )  # fmt: skip
+        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
+        found.append((us, "right_ahead", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, lib.pow2(M)))
@@ -2266,17 +1623,13 @@ def choose_linear_backward_dx(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -2294,79 +1647,55 @@ def choose_linear_backward_dx(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -2376,15 +1705,11 @@ def choose_linear_backward_dx(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -2402,66 +1727,55 @@ def choose_linear_backward_dx(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -2484,297 +1798,139 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_linear_backward_dx(
-        M, K, N, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, K, N, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
         dy_tiles = lib.tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_backward_dx_left_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            w_tiles,
-            dy_tiles,
-            dx_tiles,
-            dx,
-            batch,
-            K,
-            N,
-            dx.stride(0),
-            dx.stride(1),
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        linear_backward_dx_left_ahead[grid](
+            w_tiles, dy_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
+            W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "prepared":
         dy_tiles = lib.tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = lib.tf32_tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
         dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        linear_backward_dx_tf32x3[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            w_tiles,
-            dx_tiles,
-            dx,
-            batch,
-            K,
-            N,
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-            TERMS=config["TERMS"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        linear_backward_dx_tf32x3[grid](
+            dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+        )  # fmt: skip
     elif variant == "right_ahead":
         dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = lib.tf32_tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
         dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_backward_dx_right_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            w_tiles,
-            dx_tiles,
-            dx,
-            batch,
-            K,
-            N,
-            dx.stride(0),
-            dx.stride(1),
-            DY_TURNED=dy_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        linear_backward_dx_right_ahead[grid](
+            dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
+            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("split", "split_small"):
-        dx_sum_parts = torch.empty(
-            (config["PARTS"], M, K),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
+        dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=dy.device)
         dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        linear_backward_dx_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            w_tiles,
-            dx_sum_parts,
-            batch,
-            K,
-            N,
-            DY_TURNED=dy_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
-        linear_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
-            dx_sum_parts,
-            dx,
-            batch,
-            K,
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        linear_backward_dx_parts[grid](
+            dy_tiles, w_tiles, dx_sum_parts, batch, K, N,
+            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        linear_backward_dx_combine[grid](
+            dx_sum_parts, dx, batch, K, *dx.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_backward_dx_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            w_tiles,
-            dx_tiles,
-            dx,
-            batch,
-            K,
-            N,
-            dx.stride(0),
-            dx.stride(1),
-            DY_TURNED=dy_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        linear_backward_dx_persistent[grid](
+            dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
+            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"])
-        linear_backward_dx_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            w_tiles,
-            dx_tiles,
-            dx,
-            batch,
-            K,
-            N,
-            dx.stride(0),
-            dx.stride(1),
-            DY_TURNED=dy_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
+        )
+        linear_backward_dx_strips[grid](
+            dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
+            DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "split_pointers":
-        dx_sum_parts = torch.empty(
-            (config["PARTS"], M, K),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        linear_backward_dx_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            dy,
-            w,
-            dx_sum_parts,
-            batch,
-            K,
-            N,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            w_n=w.stride(0),
-            w_k2=w.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        linear_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
-            dx_sum_parts,
-            dx,
-            batch,
-            K,
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=dy.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        linear_backward_dx_pointer_parts[grid](
+            dy, w, dx_sum_parts, batch, K, N, *dy.stride(), *w.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        linear_backward_dx_combine[grid](
+            dx_sum_parts, dx, batch, K, *dx.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        linear_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            dy,
-            w,
-            dx,
-            batch,
-            K,
-            N,
-            dy.stride(0),
-            dy.stride(1),
-            w.stride(0),
-            w.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        linear_backward_dx_tiles[grid](
+            dy, w, dx, batch, K, N, *dy.stride(), *w.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_linear_backward_dw(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -2787,18 +1943,13 @@ def choose_linear_backward_dw(
             >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
             else 64
         )
+        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
-            num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config)
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )  # fmt: skip
+        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
+        found.append((us, "left_ahead", config))
     # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
@@ -2808,22 +1959,11 @@ def choose_linear_backward_dw(
             else 128
         )
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6,
-            PROGRAMS=1,
-            TERMS=256,
-        )
-        found.append(
-            (
-                lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call),
-                "prepared",
-                config,
-            )
-        )
+            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
+        )  # fmt: skip
+        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
+        found.append((us, "prepared", config))
     # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
@@ -2833,17 +1973,11 @@ def choose_linear_backward_dw(
             else 64
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=3,
+            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
-        )
+        )  # fmt: skip
+        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
+        found.append((us, "right_ahead", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, lib.pow2(M)))
@@ -2861,17 +1995,13 @@ def choose_linear_backward_dw(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -2889,79 +2019,55 @@ def choose_linear_backward_dw(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -2971,15 +2077,11 @@ def choose_linear_backward_dw(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -2997,66 +2099,55 @@ def choose_linear_backward_dw(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -3079,337 +2170,181 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_linear_backward_dw(
-        M, K, batch, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, K, batch, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         x_tiles, x_turned = lib.tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
         dy_tiles = lib.tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_backward_dw_left_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            dy_tiles,
-            dw_tiles,
-            dw,
-            N,
-            K,
-            batch,
-            dw.stride(0),
-            dw.stride(1),
-            X_TURNED=x_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        linear_backward_dw_left_ahead[grid](
+            x_tiles, dy_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
+            X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "prepared":
         dy_tiles = lib.tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         x_tiles = lib.tf32_tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
         dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        linear_backward_dw_tf32x3[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            x_tiles,
-            dw_tiles,
-            dw,
-            N,
-            K,
-            batch,
-            dw.stride(0),
-            dw.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-            TERMS=config["TERMS"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        linear_backward_dw_tf32x3[grid](
+            dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+        )  # fmt: skip
     elif variant == "right_ahead":
         dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         x_tiles = lib.tf32_tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
         dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_backward_dw_right_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            x_tiles,
-            dw_tiles,
-            dw,
-            N,
-            K,
-            batch,
-            dw.stride(0),
-            dw.stride(1),
-            DY_TURNED=dy_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        linear_backward_dw_right_ahead[grid](
+            dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
+            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("split", "split_small"):
-        dw_sum_parts = torch.empty(
-            (config["PARTS"], N, K),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
+        dw_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=dy.device)
         dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        linear_backward_dw_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(N, config["BLOCK_M"])
-                    * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            x_tiles,
-            dw_sum_parts,
-            N,
-            K,
-            batch,
-            DY_TURNED=dy_turned,
-            X_TURNED=x_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
-        linear_backward_dw_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
-            dw_sum_parts,
-            dw,
-            N,
-            K,
-            dw.stride(0),
-            dw.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        linear_backward_dw_parts[grid](
+            dy_tiles, x_tiles, dw_sum_parts, N, K, batch,
+            DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        linear_backward_dw_combine[grid](
+            dw_sum_parts, dw, N, K, *dw.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_backward_dw_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            x_tiles,
-            dw_tiles,
-            dw,
-            N,
-            K,
-            batch,
-            dw.stride(0),
-            dw.stride(1),
-            DY_TURNED=dy_turned,
-            X_TURNED=x_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        linear_backward_dw_persistent[grid](
+            dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
+            DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"])
-        linear_backward_dw_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, 3 * config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            x_tiles,
-            dw_tiles,
-            dw,
-            N,
-            K,
-            batch,
-            dw.stride(0),
-            dw.stride(1),
-            DY_TURNED=dy_turned,
-            X_TURNED=x_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, 3 * config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
+        )
+        linear_backward_dw_strips[grid](
+            dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
+            DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "split_pointers":
-        dw_sum_parts = torch.empty(
-            (config["PARTS"], N, K),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        linear_backward_dw_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(N, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            dy,
-            x,
-            dw_sum_parts,
-            N,
-            K,
-            batch,
-            dy_k=dy.stride(0),
-            dy_n=dy.stride(1),
-            x_k=x.stride(0),
-            x_k2=x.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        linear_backward_dw_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
-            dw_sum_parts,
-            dw,
-            N,
-            K,
-            dw.stride(0),
-            dw.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        dw_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=dy.device)
+        grid = (config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        linear_backward_dw_pointer_parts[grid](
+            dy, x, dw_sum_parts, N, K, batch, *dy.stride(), *x.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        linear_backward_dw_combine[grid](
+            dw_sum_parts, dw, N, K, *dw.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        linear_backward_dw_tiles[
-            (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            dy,
-            x,
-            dw,
-            N,
-            K,
-            batch,
-            dy.stride(0),
-            dy.stride(1),
-            x.stride(0),
-            x.stride(1),
-            dw.stride(0),
-            dw.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        linear_backward_dw_tiles[grid](
+            dy, x, dw, N, K, batch, *dy.stride(), *x.stride(), *dw.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_linear_backward_db(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_linear_backward_db(x, w, dy, db) -> None:
@@ -3423,68 +2358,35 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_linear_backward_db(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        linear_backward_db_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            dy,
-            db_sum_part,
-            N,
-            batch,
-            dy_col=dy.stride(0),
-            dy_n=dy.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, N, dy.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        linear_backward_db_finish[(triton.cdiv(N, config["MERGE"]),)](
-            db_sum_part,
-            db,
-            N,
-            db.stride(0),
-            WIDE=math.gcd(16, N),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        db_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        linear_backward_db_part[grid](
+            dy, db_sum_part, N, batch, *dy.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        linear_backward_db_finish[grid](
+            db_sum_part, db, N, db.stride(0),
+            WIDE=math.gcd(16, N), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        linear_backward_db_rows[(triton.cdiv(N, config["ROWS"]),)](
-            dy,
-            db,
-            N,
-            batch,
-            dy.stride(0),
-            dy.stride(1),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, N, dy.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        linear_backward_db_rows[grid](
+            dy, db, N, batch, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        linear_backward_db_loop[(triton.cdiv(N, config["ROWS"]),)](
-            dy,
-            db,
-            N,
-            batch,
-            dy.stride(0),
-            dy.stride(1),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, N, dy.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        linear_backward_db_loop[grid](
+            dy, db, N, batch, *dy.stride(), db.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_linear_backward(x, w, dy, dx, dw, db) -> None:

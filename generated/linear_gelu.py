@@ -19,25 +19,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def linear_gelu_tf32x3(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TERMS: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -82,25 +67,11 @@ def linear_gelu_tf32x3(
 
 @triton.jit
 def linear_gelu_left_ahead(
-    w_tiles,
-    x_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    w_tiles, x_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    W_TURNED: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -140,25 +111,11 @@ def linear_gelu_left_ahead(
 
 @triton.jit
 def linear_gelu_right_ahead(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    X_TURNED: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -197,27 +154,11 @@ def linear_gelu_right_ahead(
 
 @triton.jit
 def linear_gelu_persistent(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -251,27 +192,11 @@ def linear_gelu_persistent(
 
 @triton.jit
 def linear_gelu_strips(
-    x_tiles,
-    w_tiles,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    b_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, N, K, b_n, y_m, y_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -318,23 +243,11 @@ def linear_gelu_strips(
 
 @triton.jit
 def linear_gelu_parts(
-    x_tiles,
-    w_tiles,
-    acc_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -362,28 +275,11 @@ def linear_gelu_parts(
 
 @triton.jit
 def linear_gelu_tiles(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    K,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -409,25 +305,11 @@ def linear_gelu_tiles(
 
 @triton.jit
 def linear_gelu_pointer_parts(
-    x_ptr,
-    w_ptr,
-    acc_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    x_ptr, w_ptr, acc_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -453,20 +335,10 @@ def linear_gelu_pointer_parts(
 
 @triton.jit
 def linear_gelu_combine(
-    acc_parts_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    acc_parts_ptr, b_ptr, y_ptr, M, N, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -484,19 +356,9 @@ def linear_gelu_combine(
 
 
 def choose_linear_gelu(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -509,18 +371,13 @@ def choose_linear_gelu(
             >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
             else 64
         )
+        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
-            num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config)
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )  # fmt: skip
+        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
+        found.append((us, "left_ahead", config))
     # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
@@ -530,22 +387,11 @@ def choose_linear_gelu(
             else 128
         )
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6,
-            PROGRAMS=1,
-            TERMS=256,
-        )
-        found.append(
-            (
-                lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call),
-                "prepared",
-                config,
-            )
-        )
+            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
+        )  # fmt: skip
+        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
+        found.append((us, "prepared", config))
     # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
@@ -555,17 +401,11 @@ def choose_linear_gelu(
             else 64
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=3,
+            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
-        )
+        )  # fmt: skip
+        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
+        found.append((us, "right_ahead", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, lib.pow2(M)))
@@ -583,17 +423,13 @@ def choose_linear_gelu(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -611,91 +447,63 @@ def choose_linear_gelu(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=2,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "twin", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "twin", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -705,15 +513,11 @@ def choose_linear_gelu(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -731,66 +535,55 @@ def choose_linear_gelu(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -809,303 +602,139 @@ def launch_linear_gelu(x, w, b, y) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_linear_gelu(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_left_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            w_tiles,
-            x_tiles,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_gelu_left_ahead[grid](
+            w_tiles, x_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
+            W_TURNED=w_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "prepared":
         x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        linear_gelu_tf32x3[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-            TERMS=config["TERMS"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_gelu_tf32x3[grid](
+            x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"], TERMS=config["TERMS"],
+        )  # fmt: skip
     elif variant == "right_ahead":
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_right_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        linear_gelu_right_ahead[grid](
+            x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
+            X_TURNED=x_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant in ("split", "split_small"):
-        acc_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=w.device,
-        )
+        acc_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        linear_gelu_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            acc_parts,
-            M,
-            N,
-            K,
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
-        linear_gelu_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            acc_parts,
-            b,
-            y,
-            M,
-            N,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        linear_gelu_parts[grid](
+            x_tiles, w_tiles, acc_parts, M, N, K,
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        linear_gelu_combine[grid](
+            acc_parts, b, y, M, N, b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_gelu_persistent[grid](
+            x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
-        linear_gelu_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_gelu_strips[grid](
+            x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "split_pointers":
-        acc_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=w.device,
-        )
-        linear_gelu_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(N, config["BLOCK_N"]),
-            )
-        ](
-            x,
-            w,
-            acc_parts,
-            M,
-            N,
-            K,
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            w_n=w.stride(0),
-            w_k=w.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        linear_gelu_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            acc_parts,
-            b,
-            y,
-            M,
-            N,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        acc_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        linear_gelu_pointer_parts[grid](
+            x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        linear_gelu_combine[grid](
+            acc_parts, b, y, M, N, b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        linear_gelu_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
-            x,
-            w,
-            b,
-            y,
-            M,
-            N,
-            K,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            w.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        linear_gelu_tiles[grid](
+            x, w, b, y, M, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -1193,29 +822,11 @@ def linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tens
 
 @triton.jit
 def linear_gelu_forward_tf32x3(
-    x_tiles,
-    w_tiles,
-    acc_kept_tiles,
-    acc_kept_ptr,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TERMS: tl.constexpr,
-):
+    x_tiles, w_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
+    acc_kept_m, acc_kept_n, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1264,29 +875,12 @@ def linear_gelu_forward_tf32x3(
 
 @triton.jit
 def linear_gelu_forward_left_ahead(
-    w_tiles,
-    x_tiles,
-    acc_kept_tiles,
-    acc_kept_ptr,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    y_m,
-    y_n,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    w_tiles, x_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
+    acc_kept_m, acc_kept_n, b_n, y_m, y_n,
+    W_TURNED: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1330,29 +924,12 @@ def linear_gelu_forward_left_ahead(
 
 @triton.jit
 def linear_gelu_forward_right_ahead(
-    x_tiles,
-    w_tiles,
-    acc_kept_tiles,
-    acc_kept_ptr,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_tiles, w_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
+    acc_kept_m, acc_kept_n, b_n, y_m, y_n,
+    X_TURNED: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1395,31 +972,12 @@ def linear_gelu_forward_right_ahead(
 
 @triton.jit
 def linear_gelu_forward_persistent(
-    x_tiles,
-    w_tiles,
-    acc_kept_tiles,
-    acc_kept_ptr,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
+    acc_kept_m, acc_kept_n, b_n, y_m, y_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1457,31 +1015,12 @@ def linear_gelu_forward_persistent(
 
 @triton.jit
 def linear_gelu_forward_strips(
-    x_tiles,
-    w_tiles,
-    acc_kept_tiles,
-    acc_kept_ptr,
-    b_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    x_tiles, w_tiles, acc_kept_tiles, acc_kept_ptr, b_ptr, y_tiles, y_ptr, M, N, K,
+    acc_kept_m, acc_kept_n, b_n, y_m, y_n,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1532,23 +1071,11 @@ def linear_gelu_forward_strips(
 
 @triton.jit
 def linear_gelu_forward_parts(
-    x_tiles,
-    w_tiles,
-    acc_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    X_TURNED: tl.constexpr,
-    W_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_tiles, w_tiles, acc_parts_ptr, M, N, K, CHUNK,
+    X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1576,31 +1103,12 @@ def linear_gelu_forward_parts(
 
 @triton.jit
 def linear_gelu_forward_tiles(
-    x_ptr,
-    w_ptr,
-    acc_kept_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    K,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_ptr, w_ptr, acc_kept_ptr, b_ptr, y_ptr, M, N, K, x_m, x_k, w_n, w_k, acc_kept_m,
+    acc_kept_n, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -1627,25 +1135,11 @@ def linear_gelu_forward_tiles(
 
 @triton.jit
 def linear_gelu_forward_pointer_parts(
-    x_ptr,
-    w_ptr,
-    acc_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    x_m,
-    x_k,
-    w_n,
-    w_k,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    x_ptr, w_ptr, acc_parts_ptr, M, N, K, x_m, x_k, w_n, w_k, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -1671,23 +1165,10 @@ def linear_gelu_forward_pointer_parts(
 
 @triton.jit
 def linear_gelu_forward_combine(
-    acc_parts_ptr,
-    acc_kept_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    acc_parts_ptr, acc_kept_ptr, b_ptr, y_ptr, M, N, acc_kept_m, acc_kept_n, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -1706,19 +1187,9 @@ def linear_gelu_forward_combine(
 
 
 def choose_linear_gelu_forward(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -1731,18 +1202,13 @@ def choose_linear_gelu_forward(
             >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
             else 64
         )
+        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
-            num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config)
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )  # fmt: skip
+        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
+        found.append((us, "left_ahead", config))
     # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
@@ -1752,22 +1218,11 @@ def choose_linear_gelu_forward(
             else 128
         )
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6,
-            PROGRAMS=1,
-            TERMS=256,
-        )
-        found.append(
-            (
-                lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call),
-                "prepared",
-                config,
-            )
-        )
+            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
+        )  # fmt: skip
+        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
+        found.append((us, "prepared", config))
     # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
@@ -1777,17 +1232,11 @@ def choose_linear_gelu_forward(
             else 64
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=3,
+            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
-        )
+        )  # fmt: skip
+        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
+        found.append((us, "right_ahead", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, lib.pow2(M)))
@@ -1805,17 +1254,13 @@ def choose_linear_gelu_forward(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -1833,91 +1278,63 @@ def choose_linear_gelu_forward(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=2,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "twin", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "twin", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -1927,15 +1344,11 @@ def choose_linear_gelu_forward(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -1953,66 +1366,55 @@ def choose_linear_gelu_forward(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -2031,339 +1433,150 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_linear_gelu_forward(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
         w_tiles, w_turned = lib.tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_forward_left_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            w_tiles,
-            x_tiles,
-            acc_kept_tiles,
-            acc_kept,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_gelu_forward_left_ahead[grid](
+            w_tiles, x_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
+            b.stride(0), *y.stride(),
+            W_TURNED=w_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "prepared":
         x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 4)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        linear_gelu_forward_tf32x3[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            acc_kept_tiles,
-            acc_kept,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-            TERMS=config["TERMS"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_gelu_forward_tf32x3[grid](
+            x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
+            b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"], TERMS=config["TERMS"],
+        )  # fmt: skip
     elif variant == "right_ahead":
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_forward_right_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            acc_kept_tiles,
-            acc_kept,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        linear_gelu_forward_right_ahead[grid](
+            x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
+            b.stride(0), *y.stride(),
+            X_TURNED=x_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant in ("split", "split_small"):
-        acc_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=w.device,
-        )
+        acc_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        linear_gelu_forward_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            acc_parts,
-            M,
-            N,
-            K,
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
-        linear_gelu_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            acc_parts,
-            acc_kept,
-            b,
-            y,
-            M,
-            N,
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        linear_gelu_forward_parts[grid](
+            x_tiles, w_tiles, acc_parts, M, N, K,
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        linear_gelu_forward_combine[grid](
+            acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_forward_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            acc_kept_tiles,
-            acc_kept,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_gelu_forward_persistent[grid](
+            x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
+            b.stride(0), *y.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
-        linear_gelu_forward_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            acc_kept_tiles,
-            acc_kept,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        linear_gelu_forward_strips[grid](
+            x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
+            b.stride(0), *y.stride(),
+            X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "split_pointers":
-        acc_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=w.device,
-        )
-        linear_gelu_forward_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(N, config["BLOCK_N"]),
-            )
-        ](
-            x,
-            w,
-            acc_parts,
-            M,
-            N,
-            K,
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            w_n=w.stride(0),
-            w_k=w.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        linear_gelu_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            acc_parts,
-            acc_kept,
-            b,
-            y,
-            M,
-            N,
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        acc_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        linear_gelu_forward_pointer_parts[grid](
+            x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        linear_gelu_forward_combine[grid](
+            acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        linear_gelu_forward_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            acc_kept,
-            b,
-            y,
-            M,
-            N,
-            K,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            w.stride(1),
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        linear_gelu_forward_tiles[grid](
+            x, w, acc_kept, b, y, M, N, K, *x.stride(), *w.stride(), *acc_kept.stride(),
+            b.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_linear_gelu_forward(
@@ -2466,31 +1679,12 @@ def linear_gelu_forward(
 
 @triton.jit
 def linear_gelu_backward_dx_tiles(
-    dy_ptr,
-    acc_kept_ptr,
-    b_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dy_m,
-    dy_n,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    w_n,
-    w_k2,
-    dx_m,
-    dx_k2,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    dy_ptr, acc_kept_ptr, b_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, acc_kept_m, acc_kept_n,
+    b_n, w_n, w_k2, dx_m, dx_k2,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -2529,31 +1723,12 @@ def linear_gelu_backward_dx_tiles(
 
 @triton.jit
 def linear_gelu_backward_dx_parts(
-    dy_ptr,
-    acc_kept_ptr,
-    b_ptr,
-    w_ptr,
-    dx_sum_parts_ptr,
-    M,
-    K,
-    N,
-    CHUNK,
-    dy_m,
-    dy_n,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    w_n,
-    w_k2,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, acc_kept_ptr, b_ptr, w_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, acc_kept_m,
+    acc_kept_n, b_n, w_n, w_k2, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -2594,17 +1769,10 @@ def linear_gelu_backward_dx_parts(
 
 @triton.jit
 def linear_gelu_backward_dx_combine(
-    dx_sum_parts_ptr,
-    dx_ptr,
-    M,
-    K,
-    dx_m,
-    dx_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_k2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -2621,31 +1789,12 @@ def linear_gelu_backward_dx_combine(
 
 @triton.jit
 def linear_gelu_backward_dw_tiles(
-    b_ptr,
-    dy_ptr,
-    acc_kept_ptr,
-    x_ptr,
-    dw_ptr,
-    N,
-    K,
-    M,
-    b_n,
-    dy_m,
-    dy_n,
-    acc_kept_m,
-    acc_kept_n,
-    x_m,
-    x_k,
-    dw_n,
-    dw_k,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    b_ptr, dy_ptr, acc_kept_ptr, x_ptr, dw_ptr, N, K, M, b_n, dy_m, dy_n, acc_kept_m,
+    acc_kept_n, x_m, x_k, dw_n, dw_k,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -2684,31 +1833,12 @@ def linear_gelu_backward_dw_tiles(
 
 @triton.jit
 def linear_gelu_backward_dw_parts(
-    b_ptr,
-    dy_ptr,
-    acc_kept_ptr,
-    x_ptr,
-    dw_sum_parts_ptr,
-    N,
-    K,
-    M,
-    CHUNK,
-    b_n,
-    dy_m,
-    dy_n,
-    acc_kept_m,
-    acc_kept_n,
-    x_m,
-    x_k,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    b_ptr, dy_ptr, acc_kept_ptr, x_ptr, dw_sum_parts_ptr, N, K, M, b_n, dy_m, dy_n,
+    acc_kept_m, acc_kept_n, x_m, x_k, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -2749,17 +1879,10 @@ def linear_gelu_backward_dw_parts(
 
 @triton.jit
 def linear_gelu_backward_dw_combine(
-    dw_sum_parts_ptr,
-    dw_ptr,
-    N,
-    K,
-    dw_n,
-    dw_k,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    dw_sum_parts_ptr, dw_ptr, N, K, dw_n, dw_k,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -2776,24 +1899,11 @@ def linear_gelu_backward_dw_combine(
 
 @triton.jit
 def linear_gelu_backward_db_rows(
-    dy_ptr,
-    acc_kept_ptr,
-    b_ptr,
-    db_ptr,
-    N,
-    M,
-    dy_m,
-    dy_n,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
+    dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_m, dy_n, acc_kept_m, acc_kept_n, b_n,
     db_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -2822,24 +1932,11 @@ def linear_gelu_backward_db_rows(
 
 @triton.jit
 def linear_gelu_backward_db_loop(
-    dy_ptr,
-    acc_kept_ptr,
-    b_ptr,
-    db_ptr,
-    N,
-    M,
-    dy_m,
-    dy_n,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
+    dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_m, dy_n, acc_kept_m, acc_kept_n, b_n,
     db_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -2867,25 +1964,11 @@ def linear_gelu_backward_db_loop(
 
 @triton.jit
 def linear_gelu_backward_db_part(
-    dy_ptr,
-    acc_kept_ptr,
-    b_ptr,
-    db_sum_part_ptr,
-    N,
-    M,
-    CHUNK,
-    dy_m,
-    dy_n,
-    acc_kept_m,
-    acc_kept_n,
-    b_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, acc_kept_ptr, b_ptr, db_sum_part_ptr, N, M, dy_m, dy_n, acc_kept_m, acc_kept_n,
+    b_n, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -2914,8 +1997,9 @@ def linear_gelu_backward_db_part(
 
 @triton.jit
 def linear_gelu_backward_db_finish(
-    db_sum_part_ptr, db_ptr, N, db_n, WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    db_sum_part_ptr, db_ptr, N, db_n,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
@@ -2929,8 +2013,8 @@ def linear_gelu_backward_db_finish(
 
 
 def choose_linear_gelu_backward_dx(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -2938,90 +2022,73 @@ def choose_linear_gelu_backward_dx(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=min(4 if M <= 32 else 5, 4),
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
@@ -3033,94 +2100,43 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(acc_kept.device)
     variant, config = choose_linear_gelu_backward_dx(M, K, N, itemsize, hip, sms)
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "split":
-        dx_sum_parts = torch.empty(
-            (config["PARTS"], M, K),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=acc_kept.device,
-        )
-        linear_gelu_backward_dx_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            dy,
-            acc_kept,
-            b,
-            w,
-            dx_sum_parts,
-            M,
-            K,
-            N,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            acc_kept_m=acc_kept.stride(0),
-            acc_kept_n=acc_kept.stride(1),
-            b_n=b.stride(0),
-            w_n=w.stride(0),
-            w_k2=w.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=acc_kept.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        linear_gelu_backward_dx_parts[grid](
+            dy, acc_kept, b, w, dx_sum_parts, M, K, N, *dy.stride(), *acc_kept.stride(),
+            b.stride(0), *w.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
-        linear_gelu_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
-            dx_sum_parts,
-            dx,
-            M,
-            K,
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        linear_gelu_backward_dx_combine[grid](
+            dx_sum_parts, dx, M, K, *dx.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        linear_gelu_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            dy,
-            acc_kept,
-            b,
-            w,
-            dx,
-            M,
-            K,
-            N,
-            dy.stride(0),
-            dy.stride(1),
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            w.stride(0),
-            w.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        linear_gelu_backward_dx_tiles[grid](
+            dy, acc_kept, b, w, dx, M, K, N, *dy.stride(), *acc_kept.stride(), b.stride(0),
+            *w.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_linear_gelu_backward_dw(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -3128,90 +2144,73 @@ def choose_linear_gelu_backward_dw(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=min(4 if M <= 32 else 5, 4),
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
@@ -3223,139 +2222,82 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(acc_kept.device)
     variant, config = choose_linear_gelu_backward_dw(N, K, M, itemsize, hip, sms)
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "split":
-        dw_sum_parts = torch.empty(
-            (config["PARTS"], N, K),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=acc_kept.device,
-        )
-        linear_gelu_backward_dw_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(N, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            b,
-            dy,
-            acc_kept,
-            x,
-            dw_sum_parts,
-            N,
-            K,
-            M,
-            b_n=b.stride(0),
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            acc_kept_m=acc_kept.stride(0),
-            acc_kept_n=acc_kept.stride(1),
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        dw_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=acc_kept.device)
+        grid = (config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        linear_gelu_backward_dw_parts[grid](
+            b, dy, acc_kept, x, dw_sum_parts, N, K, M, b.stride(0), *dy.stride(),
+            *acc_kept.stride(), *x.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
-        linear_gelu_backward_dw_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
-            dw_sum_parts,
-            dw,
-            N,
-            K,
-            dw.stride(0),
-            dw.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        linear_gelu_backward_dw_combine[grid](
+            dw_sum_parts, dw, N, K, *dw.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        linear_gelu_backward_dw_tiles[
-            (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            b,
-            dy,
-            acc_kept,
-            x,
-            dw,
-            N,
-            K,
-            M,
-            b.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            x.stride(0),
-            x.stride(1),
-            dw.stride(0),
-            dw.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        linear_gelu_backward_dw_tiles[grid](
+            b, dy, acc_kept, x, dw, N, K, M, b.stride(0), *dy.stride(), *acc_kept.stride(),
+            *x.stride(), *dw.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_linear_gelu_backward_db(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
@@ -3368,94 +2310,46 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(acc_kept.device)
     variant, config = choose_linear_gelu_backward_db(rows, cols, across, aligned, sms)
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "split":
-        db_sum_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=acc_kept.device,
-        )
-        linear_gelu_backward_db_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            dy,
-            acc_kept,
-            b,
-            db_sum_part,
-            N,
-            M,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            acc_kept_m=acc_kept.stride(0),
-            acc_kept_n=acc_kept.stride(1),
-            b_n=b.stride(0),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        linear_gelu_backward_db_finish[(triton.cdiv(N, config["MERGE"]),)](
-            db_sum_part,
-            db,
-            N,
-            db.stride(0),
-            WIDE=math.gcd(16, N),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        db_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=acc_kept.device)
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        linear_gelu_backward_db_part[grid](
+            dy, acc_kept, b, db_sum_part, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        linear_gelu_backward_db_finish[grid](
+            db_sum_part, db, N, db.stride(0),
+            WIDE=math.gcd(16, N), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        linear_gelu_backward_db_rows[(triton.cdiv(N, config["ROWS"]),)](
-            dy,
-            acc_kept,
-            b,
-            db,
-            N,
-            M,
-            dy.stride(0),
-            dy.stride(1),
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        linear_gelu_backward_db_rows[grid](
+            dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        linear_gelu_backward_db_loop[(triton.cdiv(N, config["ROWS"]),)](
-            dy,
-            acc_kept,
-            b,
-            db,
-            N,
-            M,
-            dy.stride(0),
-            dy.stride(1),
-            acc_kept.stride(0),
-            acc_kept.stride(1),
-            b.stride(0),
-            db.stride(0),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        linear_gelu_backward_db_loop[grid](
+            dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:

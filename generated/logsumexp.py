@@ -21,18 +21,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def logsumexp_rows(
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    y_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, D, x_row, x_d, y_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -49,18 +40,9 @@ def logsumexp_rows(
 
 @triton.jit
 def logsumexp_loop(
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    y_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, D, x_row, x_d, y_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -81,20 +63,10 @@ def logsumexp_loop(
 
 @triton.jit
 def logsumexp_part(
-    x_ptr,
-    m_part_ptr,
-    y_sum_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -115,16 +87,9 @@ def logsumexp_part(
 
 @triton.jit
 def logsumexp_finish(
-    m_part_ptr,
-    y_sum_part_ptr,
-    y_ptr,
-    rows,
-    D,
-    y_row,
-    WIDE: tl.constexpr,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, y_row,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -144,57 +109,51 @@ def logsumexp_finish(
 
 
 def choose_logsumexp(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
+    return "loop", dict(
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_logsumexp(x, y) -> None:
@@ -209,76 +168,36 @@ def launch_logsumexp(x, y) -> None:
     aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_logsumexp(rows, cols, across, aligned, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        m_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        y_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        logsumexp_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            m_part,
-            y_sum_part,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        logsumexp_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            m_part,
-            y_sum_part,
-            y,
-            batch,
-            D,
-            y.stride(0),
-            WIDE=math.gcd(16, D),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        m_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        logsumexp_part[grid](
+            x, m_part, y_sum_part, batch, D, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        logsumexp_finish[grid](
+            m_part, y_sum_part, y, batch, D, y.stride(0),
+            WIDE=math.gcd(16, D), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        logsumexp_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        logsumexp_rows[grid](
+            x, y, batch, D, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        logsumexp_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        logsumexp_loop[grid](
+            x, y, batch, D, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_logsumexp(x: torch.Tensor) -> torch.Tensor:
@@ -350,22 +269,10 @@ def logsumexp(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def logsumexp_backward_rows(
-    x_ptr,
-    dy_ptr,
-    dx_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    dy_row,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_d, dy_row, dx_row, dx_d,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -386,22 +293,10 @@ def logsumexp_backward_rows(
 
 @triton.jit
 def logsumexp_backward_loop(
-    x_ptr,
-    dy_ptr,
-    dx_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    dy_row,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_d, dy_row, dx_row, dx_d,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -436,27 +331,11 @@ def logsumexp_backward_loop(
 
 @triton.jit
 def logsumexp_backward_relay(
-    turns_ptr,
-    x_ptr,
-    m_part_ptr,
-    y_sum_part_ptr,
-    dy_ptr,
-    dx_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    dy_row,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_d,
+    dy_row, dx_row, dx_d,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: m, y_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -517,21 +396,10 @@ def logsumexp_backward_relay(
 
 @triton.jit
 def logsumexp_backward_part(
-    x_ptr,
-    m_part_ptr,
-    y_sum_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -552,27 +420,11 @@ def logsumexp_backward_part(
 
 @triton.jit
 def logsumexp_backward_finish(
-    m_part_ptr,
-    y_sum_part_ptr,
-    dy_ptr,
-    x_ptr,
-    dx_ptr,
-    rows,
-    D,
-    CHUNK,
-    dy_row,
-    x_row,
-    x_d,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    m_part_ptr, y_sum_part_ptr, dy_ptr, x_ptr, dx_ptr, rows, D, dy_row, x_row, x_d, dx_row,
+    dx_d, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -602,70 +454,58 @@ def logsumexp_backward_finish(
 
 
 def choose_logsumexp_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 4
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-            maxnreg=80,
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
 
 
 def launch_logsumexp_backward(x, dy, dx) -> None:
@@ -682,131 +522,56 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     itemsize = dx.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(x.device)
-    variant, config = choose_logsumexp_backward(rows, cols, across, aligned, itemsize, hip, sms)
+    variant, config = choose_logsumexp_backward(
+        rows, cols, across, aligned, itemsize, hip, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "relay":
-        m_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
+        m_part = torch.empty((rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device)
         y_sum_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
-            device=x.device,
+            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
         )
         turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
         )
-        logsumexp_backward_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            x,
-            m_part,
-            y_sum_part,
-            dy,
-            dx,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            dy.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
         )
+        logsumexp_backward_relay[grid](
+            turns, x, m_part, y_sum_part, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        m_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
-        y_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
-        logsumexp_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            m_part,
-            y_sum_part,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        logsumexp_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            m_part,
-            y_sum_part,
-            dy,
-            x,
-            dx,
-            batch,
-            D,
-            dy_row=dy.stride(0),
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            dx_row=dx.stride(0),
-            dx_d=dx.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        m_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        logsumexp_backward_part[grid](
+            x, m_part, y_sum_part, batch, D, *x.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, WIDE=math.gcd(16, D, x.stride(0)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        logsumexp_backward_finish[grid](
+            m_part, y_sum_part, dy, x, dx, batch, D, dy.stride(0), *x.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        logsumexp_backward_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            dy,
-            dx,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            dy.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        logsumexp_backward_rows[grid](
+            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        logsumexp_backward_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            dy,
-            dx,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            dy.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        logsumexp_backward_loop[grid](
+            x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

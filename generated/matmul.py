@@ -16,22 +16,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def matmul_tf32x3(
-    a_tiles,
-    b_tiles,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TERMS: tl.constexpr,
-):
+    a_tiles, b_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -74,22 +62,10 @@ def matmul_tf32x3(
 
 @triton.jit
 def matmul_left_ahead(
-    b_tiles,
-    a_tiles,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    y_m,
-    y_n,
-    B_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    b_tiles, a_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
+    B_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -127,22 +103,10 @@ def matmul_left_ahead(
 
 @triton.jit
 def matmul_right_ahead(
-    a_tiles,
-    b_tiles,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    y_m,
-    y_n,
-    A_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    a_tiles, b_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
+    A_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -179,24 +143,11 @@ def matmul_right_ahead(
 
 @triton.jit
 def matmul_persistent(
-    a_tiles,
-    b_tiles,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    y_m,
-    y_n,
-    A_TURNED: tl.constexpr,
-    B_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    a_tiles, b_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
+    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -228,24 +179,11 @@ def matmul_persistent(
 
 @triton.jit
 def matmul_strips(
-    a_tiles,
-    b_tiles,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    y_m,
-    y_n,
-    A_TURNED: tl.constexpr,
-    B_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    a_tiles, b_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
+    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -290,23 +228,11 @@ def matmul_strips(
 
 @triton.jit
 def matmul_parts(
-    a_tiles,
-    b_tiles,
-    y_sum_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    A_TURNED: tl.constexpr,
-    B_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    a_tiles, b_tiles, y_sum_parts_ptr, M, N, K, CHUNK,
+    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -334,25 +260,10 @@ def matmul_parts(
 
 @triton.jit
 def matmul_tiles(
-    a_ptr,
-    b_ptr,
-    y_ptr,
-    M,
-    N,
-    K,
-    a_m,
-    a_k,
-    b_k,
-    b_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    a_ptr, b_ptr, y_ptr, M, N, K, a_m, a_k, b_k, b_n, y_m, y_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -376,25 +287,11 @@ def matmul_tiles(
 
 @triton.jit
 def matmul_pointer_parts(
-    a_ptr,
-    b_ptr,
-    y_sum_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    a_m,
-    a_k,
-    b_k,
-    b_n,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    a_ptr, b_ptr, y_sum_parts_ptr, M, N, K, a_m, a_k, b_k, b_n, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -420,17 +317,10 @@ def matmul_pointer_parts(
 
 @triton.jit
 def matmul_combine(
-    y_sum_parts_ptr,
-    y_ptr,
-    M,
-    N,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    y_sum_parts_ptr, y_ptr, M, N, y_m, y_n,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -446,19 +336,9 @@ def matmul_combine(
 
 
 def choose_matmul(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -471,18 +351,13 @@ def choose_matmul(
             >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
             else 64
         )
+        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
-            num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config)
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )  # fmt: skip
+        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
+        found.append((us, "left_ahead", config))
     # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
@@ -492,22 +367,11 @@ def choose_matmul(
             else 128
         )
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6,
-            PROGRAMS=1,
-            TERMS=256,
-        )
-        found.append(
-            (
-                lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call),
-                "prepared",
-                config,
-            )
-        )
+            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
+        )  # fmt: skip
+        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
+        found.append((us, "prepared", config))
     # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
@@ -517,17 +381,11 @@ def choose_matmul(
             else 64
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=3,
+            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
-        )
+        )  # fmt: skip
+        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
+        found.append((us, "right_ahead", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, lib.pow2(M)))
@@ -545,17 +403,13 @@ def choose_matmul(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -573,79 +427,55 @@ def choose_matmul(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -655,15 +485,11 @@ def choose_matmul(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -681,66 +507,55 @@ def choose_matmul(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -759,279 +574,133 @@ def launch_matmul(a, b, y) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(a.device)
     variant, config = choose_matmul(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
         b_tiles, b_turned = lib.tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
         a_tiles = lib.tf32_tiles(a, config["BLOCK_M"], config["BLOCK_K"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        matmul_left_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            b_tiles,
-            a_tiles,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            y.stride(0),
-            y.stride(1),
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        matmul_left_ahead[grid](
+            b_tiles, a_tiles, y_tiles, y, M, N, K, *y.stride(),
+            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "prepared":
         a_tiles = lib.tf32_tiles(a, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles = lib.tf32_tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        matmul_tf32x3[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            a_tiles,
-            b_tiles,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-            TERMS=config["TERMS"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        matmul_tf32x3[grid](
+            a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+        )  # fmt: skip
     elif variant == "right_ahead":
         a_tiles, a_turned = lib.tiles(a, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles = lib.tf32_tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        matmul_right_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            a_tiles,
-            b_tiles,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            y.stride(0),
-            y.stride(1),
-            A_TURNED=a_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        matmul_right_ahead[grid](
+            a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
+            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("split", "split_small"):
-        y_sum_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32,
-            device=a.device,
-        )
+        y_sum_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=a.device)
         a_tiles, a_turned = lib.tiles(a, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles, b_turned = lib.tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        matmul_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            a_tiles,
-            b_tiles,
-            y_sum_parts,
-            M,
-            N,
-            K,
-            A_TURNED=a_turned,
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
-        matmul_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            y_sum_parts,
-            y,
-            M,
-            N,
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        matmul_parts[grid](
+            a_tiles, b_tiles, y_sum_parts, M, N, K,
+            A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        matmul_combine[grid](
+            y_sum_parts, y, M, N, *y.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         a_tiles, a_turned = lib.tiles(a, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles, b_turned = lib.tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        matmul_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            a_tiles,
-            b_tiles,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            y.stride(0),
-            y.stride(1),
-            A_TURNED=a_turned,
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
         )
+        matmul_persistent[grid](
+            a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
+            A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         a_tiles, a_turned = lib.tiles(a, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles, b_turned = lib.tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
-        matmul_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            a_tiles,
-            b_tiles,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            y.stride(0),
-            y.stride(1),
-            A_TURNED=a_turned,
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        matmul_strips[grid](
+            a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
+            A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "split_pointers":
-        y_sum_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32,
-            device=a.device,
-        )
-        matmul_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(N, config["BLOCK_N"]),
-            )
-        ](
-            a,
-            b,
-            y_sum_parts,
-            M,
-            N,
-            K,
-            a_m=a.stride(0),
-            a_k=a.stride(1),
-            b_k=b.stride(0),
-            b_n=b.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        matmul_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            y_sum_parts,
-            y,
-            M,
-            N,
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        y_sum_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=a.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        matmul_pointer_parts[grid](
+            a, b, y_sum_parts, M, N, K, *a.stride(), *b.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        matmul_combine[grid](
+            y_sum_parts, y, M, N, *y.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        matmul_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
-            a,
-            b,
-            y,
-            M,
-            N,
-            K,
-            a.stride(0),
-            a.stride(1),
-            b.stride(0),
-            b.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        matmul_tiles[grid](
+            a, b, y, M, N, K, *a.stride(), *b.stride(), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -1109,22 +778,10 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def matmul_backward_da_tf32x3(
-    dy_tiles,
-    b_tiles,
-    da_tiles,
-    da_ptr,
-    M,
-    K,
-    N,
-    da_m,
-    da_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TERMS: tl.constexpr,
-):
+    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1167,22 +824,10 @@ def matmul_backward_da_tf32x3(
 
 @triton.jit
 def matmul_backward_da_left_ahead(
-    b_tiles,
-    dy_tiles,
-    da_tiles,
-    da_ptr,
-    M,
-    K,
-    N,
-    da_m,
-    da_k2,
-    B_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    b_tiles, dy_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    B_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1220,22 +865,10 @@ def matmul_backward_da_left_ahead(
 
 @triton.jit
 def matmul_backward_da_right_ahead(
-    dy_tiles,
-    b_tiles,
-    da_tiles,
-    da_ptr,
-    M,
-    K,
-    N,
-    da_m,
-    da_k2,
-    DY_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1272,24 +905,11 @@ def matmul_backward_da_right_ahead(
 
 @triton.jit
 def matmul_backward_da_persistent(
-    dy_tiles,
-    b_tiles,
-    da_tiles,
-    da_ptr,
-    M,
-    K,
-    N,
-    da_m,
-    da_k2,
-    DY_TURNED: tl.constexpr,
-    B_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1321,24 +941,11 @@ def matmul_backward_da_persistent(
 
 @triton.jit
 def matmul_backward_da_strips(
-    dy_tiles,
-    b_tiles,
-    da_tiles,
-    da_ptr,
-    M,
-    K,
-    N,
-    da_m,
-    da_k2,
-    DY_TURNED: tl.constexpr,
-    B_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1383,23 +990,11 @@ def matmul_backward_da_strips(
 
 @triton.jit
 def matmul_backward_da_parts(
-    dy_tiles,
-    b_tiles,
-    da_sum_parts_ptr,
-    M,
-    K,
-    N,
-    CHUNK,
-    DY_TURNED: tl.constexpr,
-    B_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_tiles, b_tiles, da_sum_parts_ptr, M, K, N, CHUNK,
+    DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1427,25 +1022,10 @@ def matmul_backward_da_parts(
 
 @triton.jit
 def matmul_backward_da_tiles(
-    dy_ptr,
-    b_ptr,
-    da_ptr,
-    M,
-    K,
-    N,
-    dy_m,
-    dy_n,
-    b_k2,
-    b_n,
-    da_m,
-    da_k2,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_ptr, b_ptr, da_ptr, M, K, N, dy_m, dy_n, b_k2, b_n, da_m, da_k2,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1473,25 +1053,11 @@ def matmul_backward_da_tiles(
 
 @triton.jit
 def matmul_backward_da_pointer_parts(
-    dy_ptr,
-    b_ptr,
-    da_sum_parts_ptr,
-    M,
-    K,
-    N,
-    CHUNK,
-    dy_m,
-    dy_n,
-    b_k2,
-    b_n,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    dy_ptr, b_ptr, da_sum_parts_ptr, M, K, N, dy_m, dy_n, b_k2, b_n, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -1521,17 +1087,10 @@ def matmul_backward_da_pointer_parts(
 
 @triton.jit
 def matmul_backward_da_combine(
-    da_sum_parts_ptr,
-    da_ptr,
-    M,
-    K,
-    da_m,
-    da_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    da_sum_parts_ptr, da_ptr, M, K, da_m, da_k2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1548,21 +1107,10 @@ def matmul_backward_da_combine(
 
 @triton.jit
 def matmul_backward_db_tf32x3(
-    dy_tiles,
-    a_tiles,
-    db_ptr,
-    N,
-    K,
-    M,
-    db_k,
-    db_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TERMS: tl.constexpr,
-):
+    dy_tiles, a_tiles, db_ptr, N, K, M, db_k, db_n,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1602,21 +1150,10 @@ def matmul_backward_db_tf32x3(
 
 @triton.jit
 def matmul_backward_db_left_ahead(
-    a_tiles,
-    dy_tiles,
-    db_ptr,
-    N,
-    K,
-    M,
-    db_k,
-    db_n,
-    A_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    a_tiles, dy_tiles, db_ptr, N, K, M, db_k, db_n,
+    A_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1651,21 +1188,10 @@ def matmul_backward_db_left_ahead(
 
 @triton.jit
 def matmul_backward_db_right_ahead(
-    dy_tiles,
-    a_tiles,
-    db_ptr,
-    N,
-    K,
-    M,
-    db_k,
-    db_n,
-    DY_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, a_tiles, db_ptr, N, K, M, db_k, db_n,
+    DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1699,23 +1225,11 @@ def matmul_backward_db_right_ahead(
 
 @triton.jit
 def matmul_backward_db_persistent(
-    dy_tiles,
-    a_tiles,
-    db_ptr,
-    N,
-    K,
-    M,
-    db_k,
-    db_n,
-    DY_TURNED: tl.constexpr,
-    A_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, a_tiles, db_ptr, N, K, M, db_k, db_n,
+    DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1744,23 +1258,11 @@ def matmul_backward_db_persistent(
 
 @triton.jit
 def matmul_backward_db_strips(
-    dy_tiles,
-    a_tiles,
-    db_ptr,
-    N,
-    K,
-    M,
-    db_k,
-    db_n,
-    DY_TURNED: tl.constexpr,
-    A_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_tiles, a_tiles, db_ptr, N, K, M, db_k, db_n,
+    DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
     tiles_m, tiles_n = tl.cdiv(N, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1802,23 +1304,11 @@ def matmul_backward_db_strips(
 
 @triton.jit
 def matmul_backward_db_parts(
-    dy_tiles,
-    a_tiles,
-    db_sum_parts_ptr,
-    N,
-    K,
-    M,
-    CHUNK,
-    DY_TURNED: tl.constexpr,
-    A_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_tiles, a_tiles, db_sum_parts_ptr, N, K, M, CHUNK,
+    DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -1846,25 +1336,10 @@ def matmul_backward_db_parts(
 
 @triton.jit
 def matmul_backward_db_tiles(
-    dy_ptr,
-    a_ptr,
-    db_ptr,
-    N,
-    K,
-    M,
-    dy_m,
-    dy_n,
-    a_m,
-    a_k,
-    db_k,
-    db_n,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
+    dy_ptr, a_ptr, db_ptr, N, K, M, dy_m, dy_n, a_m, a_k, db_k, db_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1890,25 +1365,11 @@ def matmul_backward_db_tiles(
 
 @triton.jit
 def matmul_backward_db_pointer_parts(
-    dy_ptr,
-    a_ptr,
-    db_sum_parts_ptr,
-    N,
-    K,
-    M,
-    CHUNK,
-    dy_m,
-    dy_n,
-    a_m,
-    a_k,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    dy_ptr, a_ptr, db_sum_parts_ptr, N, K, M, dy_m, dy_n, a_m, a_k, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -1936,17 +1397,10 @@ def matmul_backward_db_pointer_parts(
 
 @triton.jit
 def matmul_backward_db_combine(
-    db_sum_parts_ptr,
-    db_ptr,
-    N,
-    K,
-    db_k,
-    db_n,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    db_sum_parts_ptr, db_ptr, N, K, db_k, db_n,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1962,19 +1416,9 @@ def matmul_backward_db_combine(
 
 
 def choose_matmul_backward_da(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -1987,18 +1431,13 @@ def choose_matmul_backward_da(
             >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
             else 64
         )
+        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
-            num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config)
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )  # fmt: skip
+        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
+        found.append((us, "left_ahead", config))
     # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
@@ -2008,22 +1447,11 @@ def choose_matmul_backward_da(
             else 128
         )
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6,
-            PROGRAMS=1,
-            TERMS=256,
-        )
-        found.append(
-            (
-                lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call),
-                "prepared",
-                config,
-            )
-        )
+            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
+        )  # fmt: skip
+        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
+        found.append((us, "prepared", config))
     # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
@@ -2033,17 +1461,11 @@ def choose_matmul_backward_da(
             else 64
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=3,
+            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
-        )
+        )  # fmt: skip
+        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
+        found.append((us, "right_ahead", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, lib.pow2(M)))
@@ -2061,17 +1483,13 @@ def choose_matmul_backward_da(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -2089,79 +1507,55 @@ def choose_matmul_backward_da(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -2171,15 +1565,11 @@ def choose_matmul_backward_da(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -2197,66 +1587,55 @@ def choose_matmul_backward_da(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -2275,297 +1654,139 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(b.device)
     variant, config = choose_matmul_backward_da(
-        M, K, N, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, K, N, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         b_tiles, b_turned = lib.tiles(b, config["BLOCK_N"], config["BLOCK_K"])
         dy_tiles = lib.tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        matmul_backward_da_left_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            b_tiles,
-            dy_tiles,
-            da_tiles,
-            da,
-            M,
-            K,
-            N,
-            da.stride(0),
-            da.stride(1),
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        matmul_backward_da_left_ahead[grid](
+            b_tiles, dy_tiles, da_tiles, da, M, K, N, *da.stride(),
+            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "prepared":
         dy_tiles = lib.tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles = lib.tf32_tiles(b, config["BLOCK_N"], config["BLOCK_K"])
         da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        matmul_backward_da_tf32x3[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            b_tiles,
-            da_tiles,
-            da,
-            M,
-            K,
-            N,
-            da.stride(0),
-            da.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-            TERMS=config["TERMS"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        matmul_backward_da_tf32x3[grid](
+            dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+        )  # fmt: skip
     elif variant == "right_ahead":
         dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles = lib.tf32_tiles(b, config["BLOCK_N"], config["BLOCK_K"])
         da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        matmul_backward_da_right_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            b_tiles,
-            da_tiles,
-            da,
-            M,
-            K,
-            N,
-            da.stride(0),
-            da.stride(1),
-            DY_TURNED=dy_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        matmul_backward_da_right_ahead[grid](
+            dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
+            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("split", "split_small"):
-        da_sum_parts = torch.empty(
-            (config["PARTS"], M, K),
-            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
-            device=b.device,
-        )
+        da_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=b.device)
         dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles, b_turned = lib.tiles(b.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        matmul_backward_da_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            b_tiles,
-            da_sum_parts,
-            M,
-            K,
-            N,
-            DY_TURNED=dy_turned,
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
-        matmul_backward_da_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
-            da_sum_parts,
-            da,
-            M,
-            K,
-            da.stride(0),
-            da.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        matmul_backward_da_parts[grid](
+            dy_tiles, b_tiles, da_sum_parts, M, K, N,
+            DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        matmul_backward_da_combine[grid](
+            da_sum_parts, da, M, K, *da.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles, b_turned = lib.tiles(b.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        matmul_backward_da_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            b_tiles,
-            da_tiles,
-            da,
-            M,
-            K,
-            N,
-            da.stride(0),
-            da.stride(1),
-            DY_TURNED=dy_turned,
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        matmul_backward_da_persistent[grid](
+            dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
+            DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles, b_turned = lib.tiles(b.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"])
-        matmul_backward_da_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            b_tiles,
-            da_tiles,
-            da,
-            M,
-            K,
-            N,
-            da.stride(0),
-            da.stride(1),
-            DY_TURNED=dy_turned,
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
+        )
+        matmul_backward_da_strips[grid](
+            dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
+            DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "split_pointers":
-        da_sum_parts = torch.empty(
-            (config["PARTS"], M, K),
-            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
-            device=b.device,
-        )
-        matmul_backward_da_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            dy,
-            b,
-            da_sum_parts,
-            M,
-            K,
-            N,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            b_k2=b.stride(0),
-            b_n=b.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        matmul_backward_da_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
-            da_sum_parts,
-            da,
-            M,
-            K,
-            da.stride(0),
-            da.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        da_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=b.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        matmul_backward_da_pointer_parts[grid](
+            dy, b, da_sum_parts, M, K, N, *dy.stride(), *b.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        matmul_backward_da_combine[grid](
+            da_sum_parts, da, M, K, *da.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        matmul_backward_da_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            dy,
-            b,
-            da,
-            M,
-            K,
-            N,
-            dy.stride(0),
-            dy.stride(1),
-            b.stride(0),
-            b.stride(1),
-            da.stride(0),
-            da.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        matmul_backward_da_tiles[grid](
+            dy, b, da, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_matmul_backward_db(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -2578,18 +1799,13 @@ def choose_matmul_backward_db(
             >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
             else 64
         )
+        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M,
-            BLOCK_K=64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
-            num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("left ahead", config, 1, 4 * M * K, *call), "left_ahead", config)
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )  # fmt: skip
+        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
+        found.append((us, "left_ahead", config))
     # both operands split ahead into TF32 numbers and rests
     if tma and tf32x3 and itemsize == 4:
         BLOCK_N = (
@@ -2599,22 +1815,11 @@ def choose_matmul_backward_db(
             else 128
         )
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6,
-            PROGRAMS=1,
-            TERMS=256,
-        )
-        found.append(
-            (
-                lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call),
-                "prepared",
-                config,
-            )
-        )
+            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
+        )  # fmt: skip
+        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
+        found.append((us, "prepared", config))
     # right operand split ahead into TF32 numbers and rests, left one in registers
     if tma and tf32x3 and itemsize == 4:
         BLOCK_M = (
@@ -2624,17 +1829,11 @@ def choose_matmul_backward_db(
             else 64
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=64,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=3,
+            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
             PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )
-        found.append(
-            (lib.product_us("right ahead", config, 1, 4 * K * N, *call), "right_ahead", config)
-        )
+        )  # fmt: skip
+        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
+        found.append((us, "right_ahead", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(128, lib.pow2(M)))
@@ -2652,17 +1851,13 @@ def choose_matmul_backward_db(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -2680,79 +1875,55 @@ def choose_matmul_backward_db(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, in tiles of 3 strips of 64 rows
     if tma and itemsize == 2:
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4,
+            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("strips", config, 1, 0, *call), "strips", config))
+        )  # fmt: skip
+        us = lib.product_us("strips", config, 1, 0, *call)
+        found.append((us, "strips", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "persistent", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -2762,15 +1933,11 @@ def choose_matmul_backward_db(
             else 64
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 1, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 1, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -2788,66 +1955,55 @@ def choose_matmul_backward_db(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 64
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 1, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 1, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 1, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 1, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -2866,271 +2022,128 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(a.device)
     variant, config = choose_matmul_backward_db(
-        N, K, M, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        N, K, M, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
         a_tiles, a_turned = lib.tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
         dy_tiles = lib.tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        matmul_backward_db_left_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            a_tiles,
-            dy_tiles,
-            db,
-            N,
-            K,
-            M,
-            db.stride(0),
-            db.stride(1),
-            A_TURNED=a_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        matmul_backward_db_left_ahead[grid](
+            a_tiles, dy_tiles, db, N, K, M, *db.stride(),
+            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "prepared":
         dy_tiles = lib.tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         a_tiles = lib.tf32_tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
-        matmul_backward_db_tf32x3[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            a_tiles,
-            db,
-            N,
-            K,
-            M,
-            db.stride(0),
-            db.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-            TERMS=config["TERMS"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        matmul_backward_db_tf32x3[grid](
+            dy_tiles, a_tiles, db, N, K, M, *db.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+        )  # fmt: skip
     elif variant == "right_ahead":
         dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         a_tiles = lib.tf32_tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
-        matmul_backward_db_right_ahead[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            a_tiles,
-            db,
-            N,
-            K,
-            M,
-            db.stride(0),
-            db.stride(1),
-            DY_TURNED=dy_turned,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        matmul_backward_db_right_ahead[grid](
+            dy_tiles, a_tiles, db, N, K, M, *db.stride(),
+            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant in ("split", "split_small"):
-        db_sum_parts = torch.empty(
-            (config["PARTS"], N, K),
-            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
-            device=a.device,
-        )
+        db_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=a.device)
         dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         a_tiles, a_turned = lib.tiles(a, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        matmul_backward_db_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(N, config["BLOCK_M"])
-                    * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            a_tiles,
-            db_sum_parts,
-            N,
-            K,
-            M,
-            DY_TURNED=dy_turned,
-            A_TURNED=a_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
-        matmul_backward_db_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
-            db_sum_parts,
-            db,
-            N,
-            K,
-            db.stride(0),
-            db.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        matmul_backward_db_parts[grid](
+            dy_tiles, a_tiles, db_sum_parts, N, K, M,
+            DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        matmul_backward_db_combine[grid](
+            db_sum_parts, db, N, K, *db.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         a_tiles, a_turned = lib.tiles(a, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        matmul_backward_db_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            a_tiles,
-            db,
-            N,
-            K,
-            M,
-            db.stride(0),
-            db.stride(1),
-            DY_TURNED=dy_turned,
-            A_TURNED=a_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
         )
+        matmul_backward_db_persistent[grid](
+            dy_tiles, a_tiles, db, N, K, M, *db.stride(),
+            DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )  # fmt: skip
     elif variant == "strips":
         dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
         a_tiles, a_turned = lib.tiles(a, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        matmul_backward_db_strips[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(N, 3 * config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            dy_tiles,
-            a_tiles,
-            db,
-            N,
-            K,
-            M,
-            db.stride(0),
-            db.stride(1),
-            DY_TURNED=dy_turned,
-            A_TURNED=a_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(N, 3 * config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
+            ),
+        )
+        matmul_backward_db_strips[grid](
+            dy_tiles, a_tiles, db, N, K, M, *db.stride(),
+            DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "split_pointers":
-        db_sum_parts = torch.empty(
-            (config["PARTS"], N, K),
-            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
-            device=a.device,
-        )
-        matmul_backward_db_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(N, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            dy,
-            a,
-            db_sum_parts,
-            N,
-            K,
-            M,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            a_m=a.stride(0),
-            a_k=a.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        matmul_backward_db_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
-            db_sum_parts,
-            db,
-            N,
-            K,
-            db.stride(0),
-            db.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        db_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=a.device)
+        grid = (config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        matmul_backward_db_pointer_parts[grid](
+            dy, a, db_sum_parts, N, K, M, *dy.stride(), *a.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        matmul_backward_db_combine[grid](
+            db_sum_parts, db, N, K, *db.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        matmul_backward_db_tiles[
-            (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            dy,
-            a,
-            db,
-            N,
-            K,
-            M,
-            dy.stride(0),
-            dy.stride(1),
-            a.stride(0),
-            a.stride(1),
-            db.stride(0),
-            db.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        matmul_backward_db_tiles[grid](
+            dy, a, db, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_matmul_backward(a, b, dy, da, db) -> None:

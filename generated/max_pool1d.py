@@ -21,23 +21,11 @@ from tritongen import lib, runtime
 
 @triton.jit
 def max_pool1d_x_in_lines_strided(
-    x_ptr,
-    x_in_lines_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    x_in_lines_outer_at,
-    x_in_lines_middle_at,
-    x_in_lines_inner_at,
-    WIDE_X: tl.constexpr,
-    WIDE_X_IN_LINES: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_in_lines_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    x_in_lines_outer_at, x_in_lines_middle_at, x_in_lines_inner_at,
+    WIDE_X: tl.constexpr, WIDE_X_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -67,27 +55,10 @@ def max_pool1d_x_in_lines_strided(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_channels(
-    x_ptr,
-    y_ptr,
-    N,
-    P,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    y_0,
-    y_1,
-    y_2,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, N, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
+    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
@@ -119,30 +90,11 @@ def max_pool1d_channels(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_runs(
-    x_ptr,
-    y_ptr,
-    rows,
-    P,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    y_0,
-    y_1,
-    y_2,
-    WIDE_Y: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    win: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EACH: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
+    WIDE_Y: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, win: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
@@ -187,27 +139,10 @@ def max_pool1d_runs(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_window(
-    x_ptr,
-    y_ptr,
-    rows,
-    P,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    y_0,
-    y_1,
-    y_2,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
+    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
@@ -238,27 +173,10 @@ def max_pool1d_window(
 
 @triton.jit
 def max_pool1d_box(
-    x_ptr,
-    y_ptr,
-    rows,
-    P,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    y_0,
-    y_1,
-    y_2,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    dil: tl.constexpr,
-    pad: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, rows, P, C, L, x_0, x_1, x_2, y_0, y_1, y_2,
+    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, dil: tl.constexpr,
+    pad: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
@@ -285,11 +203,11 @@ def max_pool1d_box(
 
 
 def choose_max_pool1d_x_in_lines(
-    outer: int, middle: int, inner: int, turned: bool
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -302,15 +220,11 @@ def choose_max_pool1d_x_in_lines(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_max_pool1d_x_in_lines(x, x_in_lines) -> None:
@@ -319,88 +233,58 @@ def launch_max_pool1d_x_in_lines(x, x_in_lines) -> None:
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
     _, config = choose_max_pool1d_x_in_lines(outer, middle, inner, turned)
-    max_pool1d_x_in_lines_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        x,
-        x_in_lines,
-        outer,
-        middle,
-        inner,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_in_lines.stride(0),
-        x_in_lines.stride(1),
-        x_in_lines.stride(2),
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
+    )
+    max_pool1d_x_in_lines_strided[grid](
+        x, x_in_lines, outer, middle, inner, *x.stride(), *x_in_lines.stride(),
         WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
         WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_max_pool1d(
-    terms: int,
-    outer: int,
-    lanes: int,
-    span: int,
-    along: int,
-    hop_p: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    apart: int,
-    dilation: int,
-    line: int,
-    channels_last: bool,
-    stored_last: bool,
-    itemsize: int,
-) -> tuple[str, dict]:
+    terms: int, outer: int, lanes: int, span: int, along: int, hop_p: int, lines: int,
+    cols: int, reach: int, apart: int, dilation: int, line: int, channels_last: bool,
+    stored_last: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        BLOCK = max(1, min(256, lib.pow2(lanes)))
+        STEPS = max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // itemsize // BLOCK),
-            num_warps=2,
-            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_p * hop_p), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+        )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
         and 1 <= apart <= 8
-        and triton.next_power_of_2(apart) == apart
+        and lib.pow2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(128, lib.pow2(cols)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
-            EACH=EACH,
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+        )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(128, lib.pow2(cols)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+        )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -425,22 +309,9 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     stored_last = y.stride(1) < y.stride(2)
     itemsize = x.element_size()
     variant, config = choose_max_pool1d(
-        terms,
-        outer,
-        lanes,
-        span,
-        along,
-        hop_p,
-        lines,
-        cols,
-        reach,
-        apart,
-        dilation,
-        line,
-        channels_last,
-        stored_last,
-        itemsize,
-    )
+        terms, outer, lanes, span, along, hop_p, lines, cols, reach, apart, dilation, line,
+        channels_last, stored_last, itemsize,
+    )  # fmt: skip
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant in ("runs", "window"):
         if x.stride(2) != 1:  # its lines lie apart
@@ -448,112 +319,40 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
             launch_max_pool1d_x_in_lines(x, x_in_lines)
             x = x_in_lines
     if variant == "channels":
-        max_pool1d_channels[
-            (
-                triton.cdiv(N, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(C, config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            N,
-            P,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(N, config["ROWS"])
+            * lib.cdiv(P, config["STEPS"])
+            * lib.cdiv(C, config["BLOCK"]),
         )
+        max_pool1d_channels[grid](
+            x, y, N, P, C, L, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
     elif variant == "runs":
-        max_pool1d_runs[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            C * N,
-            P,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            WIDE_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)),
-            COMPUTE=COMPUTE,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            win=win,
-            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
+        max_pool1d_runs[grid](
+            x, y, C * N, P, C, L, *x.stride(), *y.stride(),
+            WIDE_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), COMPUTE=COMPUTE,
+            stride=stride, pad=pad, dil=dil, win=win,
+            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "window":
-        max_pool1d_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            C * N,
-            P,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
+        max_pool1d_window[grid](
+            x, y, C * N, P, C, L, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        max_pool1d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)](
-            x,
-            y,
-            C * N,
-            P,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            dil=dil,
-            pad=pad,
+        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(P, config["BLOCK"]),)
+        max_pool1d_box[grid](
+            x, y, C * N, P, C, L, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
             WIDE=math.gcd(16, P, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_max_pool1d(
@@ -681,23 +480,11 @@ def max_pool1d(
 
 @triton.jit
 def max_pool1d_backward_y_at_x_in_lines_strided(
-    x_ptr,
-    x_in_lines_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    x_in_lines_outer_at,
-    x_in_lines_middle_at,
-    x_in_lines_inner_at,
-    WIDE_X: tl.constexpr,
-    WIDE_X_IN_LINES: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, x_in_lines_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    x_in_lines_outer_at, x_in_lines_middle_at, x_in_lines_inner_at,
+    WIDE_X: tl.constexpr, WIDE_X_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -727,27 +514,10 @@ def max_pool1d_backward_y_at_x_in_lines_strided(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_backward_y_at_channels(
-    x_ptr,
-    y_at_ptr,
-    N,
-    P,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    y_at_0,
-    y_at_1,
-    y_at_2,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_at_ptr, N, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
+    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
@@ -780,30 +550,11 @@ def max_pool1d_backward_y_at_channels(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_backward_y_at_runs(
-    x_ptr,
-    y_at_ptr,
-    rows,
-    P,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    y_at_0,
-    y_at_1,
-    y_at_2,
-    WIDE_Y_AT: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    win: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EACH: tl.constexpr,
-):
+    x_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
+    WIDE_Y_AT: tl.constexpr, COMPUTE: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, win: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
@@ -849,27 +600,10 @@ def max_pool1d_backward_y_at_runs(
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_backward_y_at_window(
-    x_ptr,
-    y_at_ptr,
-    rows,
-    P,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    y_at_0,
-    y_at_1,
-    y_at_2,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
+    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
+    dil: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
@@ -901,27 +635,10 @@ def max_pool1d_backward_y_at_window(
 
 @triton.jit
 def max_pool1d_backward_y_at_box(
-    x_ptr,
-    y_at_ptr,
-    rows,
-    P,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    y_at_0,
-    y_at_1,
-    y_at_2,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    stride: tl.constexpr,
-    dil: tl.constexpr,
-    pad: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_at_ptr, rows, P, C, L, x_0, x_1, x_2, y_at_0, y_at_1, y_at_2,
+    COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, dil: tl.constexpr,
+    pad: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
@@ -951,31 +668,11 @@ def max_pool1d_backward_y_at_box(
 
 @triton.jit
 def max_pool1d_backward_dx_box(
-    dy_ptr,
-    y_at_ptr,
-    dx_ptr,
-    rows,
-    L,
-    C,
-    P,
-    dy_0,
-    dy_1,
-    dy_2,
-    y_at_0,
-    y_at_1,
-    y_at_2,
-    dx_0,
-    dx_1,
-    dx_2,
-    COMPUTE: tl.constexpr,
-    win: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    stride: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, y_at_ptr, dx_ptr, rows, L, C, P, dy_0, dy_1, dy_2, y_at_0, y_at_1, y_at_2, dx_0,
+    dx_1, dx_2,
+    COMPUTE: tl.constexpr, win: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
+    stride: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
@@ -1009,11 +706,11 @@ def max_pool1d_backward_dx_box(
 
 
 def choose_max_pool1d_backward_y_at_x_in_lines(
-    outer: int, middle: int, inner: int, turned: bool
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -1026,15 +723,11 @@ def choose_max_pool1d_backward_y_at_x_in_lines(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_max_pool1d_backward_y_at_x_in_lines(x, x_in_lines) -> None:
@@ -1043,88 +736,58 @@ def launch_max_pool1d_backward_y_at_x_in_lines(x, x_in_lines) -> None:
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
     _, config = choose_max_pool1d_backward_y_at_x_in_lines(outer, middle, inner, turned)
-    max_pool1d_backward_y_at_x_in_lines_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        x,
-        x_in_lines,
-        outer,
-        middle,
-        inner,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_in_lines.stride(0),
-        x_in_lines.stride(1),
-        x_in_lines.stride(2),
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
+    )
+    max_pool1d_backward_y_at_x_in_lines_strided[grid](
+        x, x_in_lines, outer, middle, inner, *x.stride(), *x_in_lines.stride(),
         WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
         WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
-        enable_fp_fusion=True,
-        **config,
-    )
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_max_pool1d_backward_y_at(
-    terms: int,
-    outer: int,
-    lanes: int,
-    span: int,
-    along: int,
-    hop_p: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    apart: int,
-    dilation: int,
-    line: int,
-    channels_last: bool,
-    stored_last: bool,
-    itemsize: int,
-) -> tuple[str, dict]:
+    terms: int, outer: int, lanes: int, span: int, along: int, hop_p: int, lines: int,
+    cols: int, reach: int, apart: int, dilation: int, line: int, channels_last: bool,
+    stored_last: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 64 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        BLOCK = max(1, min(256, lib.pow2(lanes)))
+        STEPS = max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 64 // terms))
         return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // itemsize // BLOCK),
-            num_warps=2,
-            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_p * hop_p), 64 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+        )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
         line % 2 == 0
         and 1 <= apart <= 8
-        and triton.next_power_of_2(apart) == apart
+        and lib.pow2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
         and 0 < terms <= 64
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(128, lib.pow2(cols)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms))
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 64 // terms)),
-            EACH=EACH,
-            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+        )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 64 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        BLOCK = max(1, min(128, lib.pow2(cols)))
+        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms))
         return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
-            num_warps=4 if BLOCK > 64 else 1,
-            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 64 // terms)),
-        )
+            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+        )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -1149,22 +812,9 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
     stored_last = y_at.stride(1) < y_at.stride(2)
     itemsize = x.element_size()
     variant, config = choose_max_pool1d_backward_y_at(
-        terms,
-        outer,
-        lanes,
-        span,
-        along,
-        hop_p,
-        lines,
-        cols,
-        reach,
-        apart,
-        dilation,
-        line,
-        channels_last,
-        stored_last,
-        itemsize,
-    )
+        terms, outer, lanes, span, along, hop_p, lines, cols, reach, apart, dilation, line,
+        channels_last, stored_last, itemsize,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant in ("runs", "window"):
         if x.stride(2) != 1:  # its lines lie apart
@@ -1172,120 +822,46 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
             launch_max_pool1d_backward_y_at_x_in_lines(x, x_in_lines)
             x = x_in_lines
     if variant == "channels":
-        max_pool1d_backward_y_at_channels[
-            (
-                triton.cdiv(N, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(C, config["BLOCK"]),
-            )
-        ](
-            x,
-            y_at,
-            N,
-            P,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y_at.stride(0),
-            y_at.stride(1),
-            y_at.stride(2),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(N, config["ROWS"])
+            * lib.cdiv(P, config["STEPS"])
+            * lib.cdiv(C, config["BLOCK"]),
         )
+        max_pool1d_backward_y_at_channels[grid](
+            x, y_at, N, P, C, L, *x.stride(), *y_at.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
     elif variant == "runs":
-        max_pool1d_backward_y_at_runs[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            x,
-            y_at,
-            C * N,
-            P,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y_at.stride(0),
-            y_at.stride(1),
-            y_at.stride(2),
-            WIDE_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)),
-            COMPUTE=COMPUTE,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            win=win,
-            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
+        max_pool1d_backward_y_at_runs[grid](
+            x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
+            WIDE_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)), COMPUTE=COMPUTE,
+            stride=stride, pad=pad, dil=dil, win=win,
+            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "window":
-        max_pool1d_backward_y_at_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"] * config["BLOCK"]),
-            )
-        ](
-            x,
-            y_at,
-            C * N,
-            P,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y_at.stride(0),
-            y_at.stride(1),
-            y_at.stride(2),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
+        max_pool1d_backward_y_at_window[grid](
+            x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        max_pool1d_backward_y_at_box[
-            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)
-        ](
-            x,
-            y_at,
-            C * N,
-            P,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y_at.stride(0),
-            y_at.stride(1),
-            y_at.stride(2),
-            COMPUTE=COMPUTE,
-            win=win,
-            stride=stride,
-            dil=dil,
-            pad=pad,
+        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(P, config["BLOCK"]),)
+        max_pool1d_backward_y_at_box[grid](
+            x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
+            COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
             WIDE=math.gcd(16, P, x.stride(0), x.stride(1), y_at.stride(0), y_at.stride(1)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_max_pool1d_backward_dx(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    BLOCK = max(1, min(256, lib.pow2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
@@ -1297,43 +873,13 @@ def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> Non
     cols = L
     _, config = choose_max_pool1d_backward_dx(cols)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    max_pool1d_backward_dx_box[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(L, config["BLOCK"]),)
-    ](
-        dy,
-        y_at,
-        dx,
-        C * N,
-        L,
-        C,
-        P,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        y_at.stride(0),
-        y_at.stride(1),
-        y_at.stride(2),
-        dx.stride(0),
-        dx.stride(1),
-        dx.stride(2),
-        COMPUTE=COMPUTE,
-        win=win,
-        pad=pad,
-        dil=dil,
-        stride=stride,
-        WIDE=math.gcd(
-            16,
-            L,
-            dy.stride(0),
-            dy.stride(1),
-            y_at.stride(0),
-            y_at.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-        ),
-        enable_fp_fusion=True,
-        **config,
-    )
+    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(L, config["BLOCK"]),)
+    max_pool1d_backward_dx_box[grid](
+        dy, y_at, dx, C * N, L, C, P, *dy.stride(), *y_at.stride(), *dx.stride(),
+        COMPUTE=COMPUTE, win=win, pad=pad, dil=dil, stride=stride,
+        WIDE=math.gcd(16, L, dy.stride(0), dy.stride(1), y_at.stride(0), y_at.stride(1), dx.stride(0), dx.stride(1)),
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def launch_max_pool1d_backward(x, dy, dx, win, stride, pad, dil) -> None:

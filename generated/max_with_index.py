@@ -19,20 +19,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def max_with_index_float_rows(
-    x_ptr,
-    v_ptr,
-    i_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    v_n,
-    i_n,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, v_ptr, i_ptr, N, D, x_n, x_d, v_n, i_n,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -51,21 +40,10 @@ def max_with_index_float_rows(
 
 @triton.jit
 def max_with_index_float_loop(
-    x_ptr,
-    i_ptr,
-    v_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    i_n,
-    v_n,
-    COMPUTE: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, i_ptr, v_ptr, N, D, x_n, x_d, i_n, v_n,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -89,22 +67,10 @@ def max_with_index_float_loop(
 
 @triton.jit
 def max_with_index_float_part(
-    x_ptr,
-    v_max_part_ptr,
-    i_best_ptr,
-    i_at_ptr,
-    N,
-    D,
-    CHUNK,
-    x_n,
-    x_d,
-    COMPUTE: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, v_max_part_ptr, i_best_ptr, i_at_ptr, N, D, x_n, x_d, CHUNK,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): v_max, i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -134,17 +100,9 @@ def max_with_index_float_part(
 
 @triton.jit
 def max_with_index_float_finish(
-    v_max_part_ptr,
-    i_best_ptr,
-    i_at_ptr,
-    i_ptr,
-    v_ptr,
-    N,
-    i_n,
-    v_n,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    v_max_part_ptr, i_best_ptr, i_at_ptr, i_ptr, v_ptr, N, i_n, v_n,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -163,20 +121,9 @@ def max_with_index_float_finish(
 
 @triton.jit
 def max_with_index_int_rows(
-    x_ptr,
-    v_ptr,
-    i_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    v_n,
-    i_n,
-    LOWEST: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, v_ptr, i_ptr, N, D, x_n, x_d, v_n, i_n,
+    LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -196,22 +143,10 @@ def max_with_index_int_rows(
 
 @triton.jit
 def max_with_index_int_loop(
-    x_ptr,
-    v_ptr,
-    i_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    v_n,
-    i_n,
-    T: tl.constexpr,
-    LOWEST: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, v_ptr, i_ptr, N, D, x_n, x_d, v_n, i_n,
+    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -235,23 +170,10 @@ def max_with_index_int_loop(
 
 @triton.jit
 def max_with_index_int_part(
-    x_ptr,
-    v_part_ptr,
-    i_best_ptr,
-    i_at_ptr,
-    N,
-    D,
-    CHUNK,
-    x_n,
-    x_d,
-    T: tl.constexpr,
-    LOWEST: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, v_part_ptr, i_best_ptr, i_at_ptr, N, D, x_n, x_d, CHUNK,
+    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): v, i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -277,18 +199,9 @@ def max_with_index_int_part(
 
 @triton.jit
 def max_with_index_int_finish(
-    v_part_ptr,
-    i_best_ptr,
-    i_at_ptr,
-    v_ptr,
-    i_ptr,
-    N,
-    v_n,
-    i_n,
-    LOWEST: tl.constexpr,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    v_part_ptr, i_best_ptr, i_at_ptr, v_ptr, i_ptr, N, v_n, i_n,
+    LOWEST: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -302,70 +215,59 @@ def max_with_index_int_finish(
 
 
 def choose_max_with_index_float(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv(
+                    lib.cdiv(
                         ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=(4 if rows > 1024 else 8) if across else 8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=(
-            32
-            if across
-            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
-        ),
-        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=(
-            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-        ),
+    BLOCK = (
+        32
+        if across
+        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
+    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
+    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
 
 
 def launch_max_with_index_float(x, v, i) -> None:
@@ -377,152 +279,95 @@ def launch_max_with_index_float(x, v, i) -> None:
     aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_max_with_index_float(rows, cols, across, aligned, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        v_max_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        i_best = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
+        v_max_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
+        i_best = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
         i_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        max_with_index_float_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x,
-            v_max_part,
-            i_best,
-            i_at,
-            N,
-            D,
-            x_n=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        max_with_index_float_part[grid](
+            x, v_max_part, i_best, i_at, N, D, *x.stride(),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        max_with_index_float_finish[(triton.cdiv(N, config["MERGE"]),)](
-            v_max_part,
-            i_best,
-            i_at,
-            i,
-            v,
-            N,
-            i.stride(0),
-            v.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        max_with_index_float_finish[grid](
+            v_max_part, i_best, i_at, i, v, N, i.stride(0), v.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        max_with_index_float_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            v,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            v.stride(0),
-            i.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        max_with_index_float_rows[grid](
+            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        max_with_index_float_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            i,
-            v,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            i.stride(0),
-            v.stride(0),
-            COMPUTE=COMPUTE,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        max_with_index_float_loop[grid](
+            x, i, v, N, D, *x.stride(), i.stride(0), v.stride(0),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_max_with_index_int(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv(
+                    lib.cdiv(
                         ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=(4 if rows > 1024 else 8) if across else 8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=(
-            32
-            if across
-            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
-        ),
-        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=(
-            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-        ),
+    BLOCK = (
+        32
+        if across
+        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
+    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
+    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
 
 
 def launch_max_with_index_int(x, v, i) -> None:
@@ -538,75 +383,35 @@ def launch_max_with_index_int(x, v, i) -> None:
         v_part = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
         i_best = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
         i_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        max_with_index_int_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x,
-            v_part,
-            i_best,
-            i_at,
-            N,
-            D,
-            x_n=x.stride(0),
-            x_d=x.stride(1),
-            T=getattr(tl, str(x.dtype)[6:]),
-            LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        max_with_index_int_finish[(triton.cdiv(N, config["MERGE"]),)](
-            v_part,
-            i_best,
-            i_at,
-            v,
-            i,
-            N,
-            v.stride(0),
-            i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        max_with_index_int_part[grid](
+            x, v_part, i_best, i_at, N, D, *x.stride(),
+            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        max_with_index_int_finish[grid](
+            v_part, i_best, i_at, v, i, N, v.stride(0), i.stride(0),
+            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        max_with_index_int_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            v,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            v.stride(0),
-            i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        max_with_index_int_rows[grid](
+            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
+            LOWEST=torch.iinfo(x.dtype).min, WIDE=math.gcd(16, D, x.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        max_with_index_int_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            v,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            v.stride(0),
-            i.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]),
-            LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        max_with_index_int_loop[grid](
+            x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
+            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -711,18 +516,9 @@ def max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @triton.jit
 def max_with_index_backward_v_at_rows(
-    x_ptr,
-    v_at_ptr,
-    N,
-    D,
-    x_n,
-    x_d2,
-    v_at_n,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, v_at_ptr, N, D, x_n, x_d2, v_at_n,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -739,19 +535,10 @@ def max_with_index_backward_v_at_rows(
 
 @triton.jit
 def max_with_index_backward_v_at_loop(
-    x_ptr,
-    v_at_ptr,
-    N,
-    D,
-    x_n,
-    x_d2,
-    v_at_n,
-    COMPUTE: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, v_at_ptr, N, D, x_n, x_d2, v_at_n,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -771,21 +558,10 @@ def max_with_index_backward_v_at_loop(
 
 @triton.jit
 def max_with_index_backward_v_at_part(
-    x_ptr,
-    v_at_best_ptr,
-    v_at_at_ptr,
-    N,
-    D,
-    CHUNK,
-    x_n,
-    x_d2,
-    COMPUTE: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, v_at_best_ptr, v_at_at_ptr, N, D, x_n, x_d2, CHUNK,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): v_at over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -808,8 +584,9 @@ def max_with_index_backward_v_at_part(
 
 @triton.jit
 def max_with_index_backward_v_at_finish(
-    v_at_best_ptr, v_at_at_ptr, v_at_ptr, N, v_at_n, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    v_at_best_ptr, v_at_at_ptr, v_at_ptr, N, v_at_n,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -825,20 +602,9 @@ def max_with_index_backward_v_at_finish(
 
 @triton.jit
 def max_with_index_backward_dx_tile(
-    v_at_ptr,
-    dv_ptr,
-    dx_ptr,
-    N,
-    D,
-    v_at_n,
-    dv_n,
-    dx_n,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    v_at_ptr, dv_ptr, dx_ptr, N, D, v_at_n, dv_n, dx_n, dx_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -854,70 +620,59 @@ def max_with_index_backward_dx_tile(
 
 
 def choose_max_with_index_backward_v_at(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv(
+                    lib.cdiv(
                         ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=(4 if rows > 1024 else 8) if across else 8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=(
-            32
-            if across
-            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
-        ),
-        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=(
-            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-        ),
+    BLOCK = (
+        32
+        if across
+        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
+    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
+    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
 
 
 def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
@@ -929,78 +684,44 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
     aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_max_with_index_backward_v_at(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, dv.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
     if variant == "split":
-        v_at_best = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, dv.dtype) else torch.float32,
-            device=x.device,
-        )
+        v_at_best = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
         v_at_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        max_with_index_backward_v_at_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x,
-            v_at_best,
-            v_at_at,
-            N,
-            D,
-            x_n=x.stride(0),
-            x_d2=x.stride(1),
-            COMPUTE=COMPUTE,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        max_with_index_backward_v_at_part[grid](
+            x, v_at_best, v_at_at, N, D, *x.stride(),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        max_with_index_backward_v_at_finish[(triton.cdiv(N, config["MERGE"]),)](
-            v_at_best,
-            v_at_at,
-            v_at,
-            N,
-            v_at.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        max_with_index_backward_v_at_finish[grid](
+            v_at_best, v_at_at, v_at, N, v_at.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        max_with_index_backward_v_at_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            v_at,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            v_at.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        max_with_index_backward_v_at_rows[grid](
+            x, v_at, N, D, *x.stride(), v_at.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        max_with_index_backward_v_at_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            v_at,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            v_at.stride(0),
-            COMPUTE=COMPUTE,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        max_with_index_backward_v_at_loop[grid](
+            x, v_at, N, D, *x.stride(), v_at.stride(0),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_max_with_index_backward_dx(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    BLOCK = min(64, max(4, lib.pow2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
@@ -1010,23 +731,11 @@ def launch_max_with_index_backward_dx(x, dv, v_at, dx) -> None:
     cols = D
     _, config = choose_max_with_index_backward_dx(cols)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
-    max_with_index_backward_dx_tile[
-        (triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
-    ](
-        v_at,
-        dv,
-        dx,
-        N,
-        D,
-        v_at.stride(0),
-        dv.stride(0),
-        dx.stride(0),
-        dx.stride(1),
-        COMPUTE=COMPUTE,
-        WIDE=math.gcd(16, D, dx.stride(0)),
-        enable_fp_fusion=True,
-        **config,
-    )
+    grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+    max_with_index_backward_dx_tile[grid](
+        v_at, dv, dx, N, D, v_at.stride(0), dv.stride(0), *dx.stride(),
+        COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dx.stride(0)), enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def launch_max_with_index_backward(x, dv, dx) -> None:

@@ -18,19 +18,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def middle_mean_rows(
-    x_ptr,
-    y_ptr,
-    D,
-    M,
-    x_b,
-    x_m,
-    x_d,
-    y_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, D, M, x_b, x_m, x_d, y_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -49,19 +39,9 @@ def middle_mean_rows(
 
 @triton.jit
 def middle_mean_loop(
-    x_ptr,
-    y_ptr,
-    D,
-    M,
-    x_b,
-    x_m,
-    x_d,
-    y_row,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, D, M, x_b, x_m, x_d, y_row,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -84,20 +64,10 @@ def middle_mean_loop(
 
 @triton.jit
 def middle_mean_part(
-    x_ptr,
-    y_sum_part_ptr,
-    D,
-    M,
-    CHUNK,
-    x_b,
-    x_m,
-    x_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, y_sum_part_ptr, D, M, x_b, x_m, x_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -120,8 +90,9 @@ def middle_mean_part(
 
 @triton.jit
 def middle_mean_finish(
-    y_sum_part_ptr, y_ptr, D, M, y_row, WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    y_sum_part_ptr, y_ptr, D, M, y_row,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -139,70 +110,58 @@ def middle_mean_finish(
 
 
 def choose_middle_mean(
-    cols: int, row_run: int, row_runs: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    cols: int, row_run: int, row_runs: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if row_runs * triton.cdiv(row_run, 32 if across else 1) < 2 * sms and cols > (
+    if row_runs * lib.cdiv(row_run, 32 if across else 1) < 2 * sms and cols > (
         2048 if across else 8192
     ):
         BLOCK = 64 if across else 2048
-        ROWS = min(32 if across else 1, triton.next_power_of_2(max(1, row_run)))
-        PARTS = triton.next_power_of_2(
+        ROWS = min(32 if across else 1, lib.pow2(max(1, row_run)))
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv(
-                        (4 if across else 16) * sms, max(1, row_runs * triton.cdiv(row_run, ROWS))
+                    lib.cdiv(
+                        (4 if across else 16) * sms, max(1, row_runs * lib.cdiv(row_run, ROWS))
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(
-            BLOCK=BLOCK,
-            ROWS=min(max(1, 8192 // BLOCK), triton.next_power_of_2(max(1, row_run))),
-            num_warps=4 if BLOCK <= 16 else 8,
-        )
+        BLOCK = max(16, lib.pow2(cols))
+        ROWS = min(max(1, 8192 // BLOCK), lib.pow2(max(1, row_run)))
+        return "across", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=4 if BLOCK <= 16 else 8)
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=min(
-                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-                triton.next_power_of_2(max(1, row_run)),
-            ),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = min(
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            lib.pow2(max(1, row_run)),
         )
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
+        )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
+    ROWS = min(64 if across else 1, lib.pow2(max(1, row_run)))
     return "loop", dict(
-        BLOCK=64 if across else 4096,
-        ROWS=min(64 if across else 1, triton.next_power_of_2(max(1, row_run))),
-        num_warps=16 if across else 8,
-    )
+        BLOCK=64 if across else 4096, ROWS=ROWS, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_middle_mean(x, y) -> None:
@@ -217,72 +176,37 @@ def launch_middle_mean(x, y) -> None:
     aligned = math.gcd(cols, x.stride(2)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_middle_mean(cols, row_run, row_runs, across, aligned, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        middle_mean_part[(config["PARTS"], B * triton.cdiv(D, config["ROWS"]))](
-            x,
-            y_sum_part,
-            D,
-            M,
-            x_b=x.stride(0),
-            x_m=x.stride(1),
-            x_d=x.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        middle_mean_finish[(B * triton.cdiv(D, config["MERGE"]),)](
-            y_sum_part,
-            y,
-            D,
-            M,
-            y.stride(0),
-            WIDE=math.gcd(16, D),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], B * lib.cdiv(D, config["ROWS"]))
+        middle_mean_part[grid](
+            x, y_sum_part, D, M, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (B * lib.cdiv(D, config["MERGE"]),)
+        middle_mean_finish[grid](
+            y_sum_part, y, D, M, y.stride(0),
+            WIDE=math.gcd(16, D), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        middle_mean_rows[(B * triton.cdiv(D, config["ROWS"]),)](
-            x,
-            y,
-            D,
-            M,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
+        grid = (B * lib.cdiv(D, config["ROWS"]),)
+        middle_mean_rows[grid](
+            x, y, D, M, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        middle_mean_loop[(B * triton.cdiv(D, config["ROWS"]),)](
-            x,
-            y,
-            D,
-            M,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True,
+        grid = (B * lib.cdiv(D, config["ROWS"]),)
+        middle_mean_loop[grid](
+            x, y, D, M, *x.stride(), y.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_middle_mean(x: torch.Tensor) -> torch.Tensor:
@@ -345,25 +269,11 @@ def middle_mean(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def middle_mean_backward_strided(
-    dy_ptr,
-    dx_ptr,
-    outer,
-    middle,
-    inner,
-    M,
-    dy_outer_at,
-    dy_middle_at,
-    dy_inner_at,
-    dx_outer_at,
-    dx_middle_at,
-    dx_inner_at,
-    COMPUTE: tl.constexpr,
-    WIDE_DY: tl.constexpr,
-    WIDE_DX: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, dx_ptr, outer, middle, inner, M, dy_outer_at, dy_middle_at, dy_inner_at,
+    dx_outer_at, dx_middle_at, dx_inner_at,
+    COMPUTE: tl.constexpr, WIDE_DY: tl.constexpr, WIDE_DX: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
     dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
@@ -390,11 +300,11 @@ def middle_mean_backward_strided(
 
 
 def choose_middle_mean_backward(
-    outer: int, middle: int, inner: int, turned: bool
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -407,15 +317,11 @@ def choose_middle_mean_backward(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_middle_mean_backward(x, dy, dx) -> None:
@@ -426,31 +332,17 @@ def launch_middle_mean_backward(x, dy, dx) -> None:
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dx))
     _, config = choose_middle_mean_backward(outer, middle, inner, turned)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    middle_mean_backward_strided[
-        (
-            triton.cdiv(outer, config["OUTER"])
-            * triton.cdiv(middle, config["ROWS"])
-            * triton.cdiv(inner, config["BLOCK"]),
-        )
-    ](
-        dy,
-        dx,
-        outer,
-        middle,
-        inner,
-        M,
-        dy.stride(0),
-        dy.stride(1),
-        dy.stride(2),
-        dx.stride(0),
-        dx.stride(1),
-        dx.stride(2),
-        COMPUTE=COMPUTE,
-        WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-        WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner),
-        enable_fp_fusion=True,
-        **config,
+    grid = (
+        lib.cdiv(outer, config["OUTER"])
+        * lib.cdiv(middle, config["ROWS"])
+        * lib.cdiv(inner, config["BLOCK"]),
     )
+    middle_mean_backward_strided[grid](
+        dy, dx, outer, middle, inner, M, *dy.stride(), *dx.stride(),
+        COMPUTE=COMPUTE, WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+        WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True,
+        **config,
+    )  # fmt: skip
 
 
 def allocate_middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

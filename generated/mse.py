@@ -18,17 +18,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def mse_rows(
-    x_ptr,
-    t_ptr,
-    loss_ptr,
-    cols,
-    x_col,
-    t_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, t_ptr, loss_ptr, cols, x_col, t_col,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -44,17 +36,9 @@ def mse_rows(
 
 @triton.jit
 def mse_loop(
-    x_ptr,
-    t_ptr,
-    loss_ptr,
-    cols,
-    x_col,
-    t_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, t_ptr, loss_ptr, cols, x_col, t_col,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -74,19 +58,10 @@ def mse_loop(
 
 @triton.jit
 def mse_part(
-    x_ptr,
-    t_ptr,
-    loss_sum_part_ptr,
-    cols,
-    CHUNK,
-    x_col,
-    t_col,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, t_ptr, loss_sum_part_ptr, cols, x_col, t_col, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -110,8 +85,9 @@ def mse_part(
 
 @triton.jit
 def mse_finish(
-    loss_sum_part_ptr, loss_ptr, cols, WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    loss_sum_part_ptr, loss_ptr, cols,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -125,58 +101,52 @@ def mse_finish(
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
-def choose_mse(rows: int, cols: int, across: bool, aligned: bool, sms: int) -> tuple[str, dict]:
+def choose_mse(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_mse(x, t, loss) -> None:
@@ -190,65 +160,35 @@ def launch_mse(x, t, loss) -> None:
     aligned = cols * t.element_size() % 8 == 0
     sms = lib.multiprocessors(t.device)
     variant, config = choose_mse(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if variant == "split":
-        loss_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32,
-            device=t.device,
-        )
-        mse_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            t,
-            loss_sum_part,
-            batch,
-            x_col=x.stride(0),
-            t_col=t.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        loss_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=t.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mse_part[grid](
+            x, t, loss_sum_part, batch, x.stride(0), t.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        mse_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            loss_sum_part,
-            loss,
-            batch,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        mse_finish[grid](
+            loss_sum_part, loss, batch,
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        mse_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            loss,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        mse_rows[grid](
+            x, t, loss, batch, x.stride(0), t.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        mse_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            loss,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        mse_loop[grid](
+            x, t, loss, batch, x.stride(0), t.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
@@ -350,21 +290,9 @@ def mse_backward_flat_block(
 
 @triton.jit
 def mse_backward_flat(
-    x_ptr,
-    t__ptr,
-    dx_ptr,
-    dt_ptr,
-    dloss,
-    total,
-    batch,
-    x_i,
-    t__i,
-    dx_i,
-    dt_i,
-    DLOSS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, t__ptr, dx_ptr, dt_ptr, dloss, total, batch, x_i, t__i, dx_i, dt_i,
+    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -406,37 +334,13 @@ def mse_backward_flat(
 
 @triton.jit
 def mse_backward_strided(
-    x_ptr,
-    t__ptr,
-    dx_ptr,
-    dt_ptr,
-    dloss,
-    outer,
-    middle,
-    inner,
-    batch,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    t__outer_at,
-    t__middle_at,
-    t__inner_at,
-    dx_outer_at,
-    dx_middle_at,
-    dx_inner_at,
-    dt_outer_at,
-    dt_middle_at,
-    dt_inner_at,
-    DLOSS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    WIDE_T_: tl.constexpr,
-    WIDE_DX: tl.constexpr,
-    WIDE_DT: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, t__ptr, dx_ptr, dt_ptr, dloss, outer, middle, inner, batch, x_outer_at,
+    x_middle_at, x_inner_at, t__outer_at, t__middle_at, t__inner_at, dx_outer_at,
+    dx_middle_at, dx_inner_at, dt_outer_at, dt_middle_at, dt_inner_at,
+    DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE_X: tl.constexpr,
+    WIDE_T_: tl.constexpr, WIDE_DX: tl.constexpr, WIDE_DT: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_T_, WIDE_DX, WIDE_DT: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -478,14 +382,14 @@ def mse_backward_strided(
 
 
 def choose_mse_backward(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -498,15 +402,11 @@ def choose_mse_backward(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
@@ -523,61 +423,29 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
         # A Python number reaches a kernel as f32.
         dloss = torch.full((), dloss, dtype=torch.float64, device=t_.device)
     if variant == "flat":
-        mse_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            x,
-            t_,
-            dx,
-            dt,
-            dloss,
-            total,
-            batch,
-            x.stride(2),
-            t_.stride(2),
-            dx.stride(2),
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        mse_backward_flat[grid](
+            x, t_, dx, dt, dloss, total, batch, x.stride(2), t_.stride(2), dx.stride(2),
             dt.stride(2),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        mse_backward_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            x,
-            t_,
-            dx,
-            dt,
-            dloss,
-            outer,
-            middle,
-            inner,
-            batch,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            t_.stride(0),
-            t_.stride(1),
-            t_.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            dt.stride(0),
-            dt.stride(1),
-            dt.stride(2),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            COMPUTE=COMPUTE,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
+        )
+        mse_backward_strided[grid](
+            x, t_, dx, dt, dloss, outer, middle, inner, batch, *x.stride(), *t_.stride(),
+            *dx.stride(), *dt.stride(),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
             WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
             WIDE_T_=math.gcd(16, t_.stride(0), t_.stride(1)),
             WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1)),
-            WIDE_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner),
-            enable_fp_fusion=True,
+            WIDE_DT=math.gcd(16, dt.stride(0), dt.stride(1), inner), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_mse_backward(

@@ -37,24 +37,11 @@ def relu_flat(x_ptr, y_ptr, total, x_i, y_i, COMPUTE: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def relu_strided(
-    x_ptr,
-    y_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    y_outer_at,
-    y_middle_at,
-    y_inner_at,
-    COMPUTE: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    WIDE_Y: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at, y_outer_at,
+    y_middle_at, y_inner_at,
+    COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr, OUTER: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -80,14 +67,14 @@ def relu_strided(
 
 
 def choose_relu(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -100,15 +87,11 @@ def choose_relu(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_relu(x, y) -> None:
@@ -121,34 +104,22 @@ def launch_relu(x, y) -> None:
     variant, config = choose_relu(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "flat":
-        relu_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            x, y, total, x.stride(2), y.stride(2), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        relu_flat[grid](
+            x, y, total, x.stride(2), y.stride(2),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        relu_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            x,
-            y,
-            outer,
-            middle,
-            inner,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
         )
+        relu_strided[grid](
+            x, y, outer, middle, inner, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_relu(x: torch.Tensor) -> torch.Tensor:
@@ -221,8 +192,9 @@ def relu_backward_flat_block(
 
 @triton.jit
 def relu_backward_flat(
-    x_ptr, dy_ptr, dx_ptr, total, x_i, dy_i, dx_i, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
-):
+    x_ptr, dy_ptr, dx_ptr, total, x_i, dy_i, dx_i,
+    COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -234,29 +206,11 @@ def relu_backward_flat(
 
 @triton.jit
 def relu_backward_strided(
-    x_ptr,
-    dy_ptr,
-    dx_ptr,
-    outer,
-    middle,
-    inner,
-    x_outer_at,
-    x_middle_at,
-    x_inner_at,
-    dy_outer_at,
-    dy_middle_at,
-    dy_inner_at,
-    dx_outer_at,
-    dx_middle_at,
-    dx_inner_at,
-    COMPUTE: tl.constexpr,
-    WIDE_X: tl.constexpr,
-    WIDE_DY: tl.constexpr,
-    WIDE_DX: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, dy_ptr, dx_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
+    dy_outer_at, dy_middle_at, dy_inner_at, dx_outer_at, dx_middle_at, dx_inner_at,
+    COMPUTE: tl.constexpr, WIDE_X: tl.constexpr, WIDE_DY: tl.constexpr,
+    WIDE_DX: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -288,14 +242,14 @@ def relu_backward_strided(
 
 
 def choose_relu_backward(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -308,15 +262,11 @@ def choose_relu_backward(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_relu_backward(x, dy, dx) -> None:
@@ -329,48 +279,24 @@ def launch_relu_backward(x, dy, dx) -> None:
     variant, config = choose_relu_backward(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "flat":
-        relu_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            x,
-            dy,
-            dx,
-            total,
-            x.stride(2),
-            dy.stride(2),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        relu_backward_flat[grid](
+            x, dy, dx, total, x.stride(2), dy.stride(2), dx.stride(2),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        relu_backward_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            x,
-            dy,
-            dx,
-            outer,
-            middle,
-            inner,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-            WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
         )
+        relu_backward_strided[grid](
+            x, dy, dx, outer, middle, inner, *x.stride(), *dy.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
+            WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
+            WIDE_DX=math.gcd(16, dx.stride(0), dx.stride(1), inner), enable_fp_fusion=True,
+            **config,
+        )  # fmt: skip
 
 
 def allocate_relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -19,23 +19,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def rms_norm_rows(
-    x_ptr,
-    gain_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    gain_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_d, gain_d, y_row, y_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -55,23 +42,10 @@ def rms_norm_rows(
 
 @triton.jit
 def rms_norm_loop(
-    x_ptr,
-    gain_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    gain_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_d, gain_d, y_row, y_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -103,27 +77,11 @@ def rms_norm_loop(
 
 @triton.jit
 def rms_norm_relay(
-    turns_ptr,
-    x_ptr,
-    ms_sum_part_ptr,
-    gain_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    gain_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, x_ptr, ms_sum_part_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_d, gain_d,
+    y_row, y_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: ms_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -178,19 +136,10 @@ def rms_norm_relay(
 
 @triton.jit
 def rms_norm_part(
-    x_ptr,
-    ms_sum_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, ms_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): ms_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -211,27 +160,11 @@ def rms_norm_part(
 
 @triton.jit
 def rms_norm_finish(
-    ms_sum_part_ptr,
-    x_ptr,
-    gain_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
+    ms_sum_part_ptr, x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_d, gain_d, y_row, y_d,
     CHUNK,
-    x_row,
-    x_d,
-    gain_d,
-    y_row,
-    y_d,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -258,69 +191,58 @@ def rms_norm_finish(
 
 
 def choose_rms_norm(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 8
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=(
-                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-                if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
-            ),
-            num_warps=4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = (
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+            if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
+        num_warps = 4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
 
 
 def launch_rms_norm(x, gain, y, eps) -> None:
@@ -336,123 +258,54 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(x.device)
     variant, config = choose_rms_norm(rows, cols, across, aligned, hip, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "relay":
         ms_sum_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32,
-            device=x.device,
+            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
         )
         turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
         )
-        rms_norm_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            x,
-            ms_sum_part,
-            gain,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
         )
+        rms_norm_relay[grid](
+            turns, x, ms_sum_part, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        ms_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32,
-            device=x.device,
-        )
-        rms_norm_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            ms_sum_part,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        rms_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            ms_sum_part,
-            x,
-            gain,
-            y,
-            eps,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            gain_d=gain.stride(0),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        ms_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        rms_norm_part[grid](
+            x, ms_sum_part, batch, D, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        rms_norm_finish[grid](
+            ms_sum_part, x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        rms_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        rms_norm_rows[grid](
+            x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        rms_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        rms_norm_loop[grid](
+            x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_rms_norm(
@@ -557,30 +410,11 @@ def rms_norm(
 
 @triton.jit
 def rms_norm_backward_ms_sum_rows(
-    x_ptr,
-    ms_sum_ptr,
-    dy_ptr,
-    gain_ptr,
-    dy_rsqrt_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    ms_sum_row,
-    dy_row,
-    dy_d,
-    gain_d,
-    dy_rsqrt_row,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, ms_sum_ptr, dy_ptr, gain_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_d,
+    ms_sum_row, dy_row, dy_d, gain_d, dy_rsqrt_row, dx_row, dx_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -608,30 +442,11 @@ def rms_norm_backward_ms_sum_rows(
 
 @triton.jit
 def rms_norm_backward_ms_sum_loop(
-    x_ptr,
-    dy_ptr,
-    gain_ptr,
-    ms_sum_ptr,
-    dy_rsqrt_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    dy_row,
-    dy_d,
-    gain_d,
-    ms_sum_row,
-    dy_rsqrt_row,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, dy_ptr, gain_ptr, ms_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_d,
+    dy_row, dy_d, gain_d, ms_sum_row, dy_rsqrt_row, dx_row, dx_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -678,35 +493,12 @@ def rms_norm_backward_ms_sum_loop(
 
 @triton.jit
 def rms_norm_backward_ms_sum_relay(
-    turns_ptr,
-    x_ptr,
-    dy_ptr,
-    gain_ptr,
-    ms_sum_part_ptr,
-    dy_rsqrt_part_ptr,
-    ms_sum_ptr,
-    dy_rsqrt_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    dy_row,
-    dy_d,
-    gain_d,
-    ms_sum_row,
-    dy_rsqrt_row,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, ms_sum_ptr,
+    dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_d, dy_row, dy_d, gain_d, ms_sum_row,
+    dy_rsqrt_row, dx_row, dx_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: ms_sum, dy_rsqrt over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -786,25 +578,11 @@ def rms_norm_backward_ms_sum_relay(
 
 @triton.jit
 def rms_norm_backward_ms_sum_part(
-    x_ptr,
-    dy_ptr,
-    gain_ptr,
-    ms_sum_part_ptr,
-    dy_rsqrt_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    dy_row,
-    dy_d,
-    gain_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, rows, D, x_row, x_d,
+    dy_row, dy_d, gain_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): ms_sum, dy_rsqrt over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -835,35 +613,12 @@ def rms_norm_backward_ms_sum_part(
 
 @triton.jit
 def rms_norm_backward_ms_sum_finish(
-    ms_sum_part_ptr,
-    dy_rsqrt_part_ptr,
-    ms_sum_ptr,
-    dy_rsqrt_ptr,
-    dy_ptr,
-    gain_ptr,
-    x_ptr,
-    dx_ptr,
-    eps,
-    rows,
-    D,
-    CHUNK,
-    ms_sum_row,
-    dy_rsqrt_row,
-    dy_row,
-    dy_d,
-    gain_d,
-    x_row,
-    x_d,
-    dx_row,
-    dx_d,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    ms_sum_part_ptr, dy_rsqrt_part_ptr, ms_sum_ptr, dy_rsqrt_ptr, dy_ptr, gain_ptr, x_ptr,
+    dx_ptr, eps, rows, D, ms_sum_row, dy_rsqrt_row, dy_row, dy_d, gain_d, x_row, x_d,
+    dx_row, dx_d, CHUNK,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -901,25 +656,11 @@ def rms_norm_backward_ms_sum_finish(
 
 @triton.jit
 def rms_norm_backward_dgain_rows(
-    dy_ptr,
-    x_ptr,
-    ms_sum_ptr,
-    dgain_ptr,
-    eps,
-    D,
-    cols,
-    dy_col,
-    dy_d,
-    x_col,
-    x_d,
-    ms_sum_col,
-    dgain_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_d, x_col, x_d,
+    ms_sum_col, dgain_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -938,25 +679,11 @@ def rms_norm_backward_dgain_rows(
 
 @triton.jit
 def rms_norm_backward_dgain_loop(
-    dy_ptr,
-    x_ptr,
-    ms_sum_ptr,
-    dgain_ptr,
-    eps,
-    D,
-    cols,
-    dy_col,
-    dy_d,
-    x_col,
-    x_d,
-    ms_sum_col,
-    dgain_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_d, x_col, x_d,
+    ms_sum_col, dgain_d,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -978,26 +705,11 @@ def rms_norm_backward_dgain_loop(
 
 @triton.jit
 def rms_norm_backward_dgain_part(
-    dy_ptr,
-    x_ptr,
-    ms_sum_ptr,
-    dgain_sum_part_ptr,
-    eps,
-    D,
-    cols,
-    CHUNK,
-    dy_col,
-    dy_d,
-    x_col,
-    x_d,
-    ms_sum_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, x_ptr, ms_sum_ptr, dgain_sum_part_ptr, eps, D, cols, dy_col, dy_d, x_col, x_d,
+    ms_sum_col, CHUNK,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): dgain_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -1022,14 +734,9 @@ def rms_norm_backward_dgain_part(
 
 @triton.jit
 def rms_norm_backward_dgain_finish(
-    dgain_sum_part_ptr,
-    dgain_ptr,
-    D,
-    dgain_d,
-    WIDE: tl.constexpr,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dgain_sum_part_ptr, dgain_ptr, D, dgain_d,
+    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -1044,20 +751,10 @@ def rms_norm_backward_dgain_finish(
 
 @triton.jit
 def rms_norm_backward_deps_rows(
-    ms_sum_ptr,
-    dy_rsqrt_ptr,
-    deps_ptr,
-    eps,
-    cols,
-    D,
-    ms_sum_col,
-    dy_rsqrt_col,
-    EPS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    ms_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
+    EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1077,20 +774,10 @@ def rms_norm_backward_deps_rows(
 
 @triton.jit
 def rms_norm_backward_deps_loop(
-    ms_sum_ptr,
-    dy_rsqrt_ptr,
-    deps_ptr,
-    eps,
-    cols,
-    D,
-    ms_sum_col,
-    dy_rsqrt_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    ms_sum_ptr, dy_rsqrt_ptr, deps_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1111,22 +798,11 @@ def rms_norm_backward_deps_loop(
 
 @triton.jit
 def rms_norm_backward_deps_part(
-    ms_sum_ptr,
-    dy_rsqrt_ptr,
-    deps_sum_part_ptr,
-    eps,
-    cols,
+    ms_sum_ptr, dy_rsqrt_ptr, deps_sum_part_ptr, eps, cols, D, ms_sum_col, dy_rsqrt_col,
     CHUNK,
-    D,
-    ms_sum_col,
-    dy_rsqrt_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
@@ -1152,8 +828,9 @@ def rms_norm_backward_deps_part(
 
 @triton.jit
 def rms_norm_backward_deps_finish(
-    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    deps_sum_part_ptr, deps_ptr,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -1165,69 +842,57 @@ def rms_norm_backward_deps_finish(
 
 
 def choose_rms_norm_backward_ms_sum(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 8
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=(
-                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-                if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
-            ),
-            num_warps=2 if BLOCK <= 1024 else 8,
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = (
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+            if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
     # any width
-    return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
 
 
 def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> None:
@@ -1244,227 +909,112 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(x.device)
     variant, config = choose_rms_norm_backward_ms_sum(rows, cols, across, aligned, hip, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "relay":
         ms_sum_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
+            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
         )
         dy_rsqrt_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
+            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
         )
         turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
         )
-        rms_norm_backward_ms_sum_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            x,
-            dy,
-            gain,
-            ms_sum_part,
-            dy_rsqrt_part,
-            ms_sum,
-            dy_rsqrt,
-            dx,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            dy.stride(0),
-            dy.stride(1),
-            gain.stride(0),
-            ms_sum.stride(0),
-            dy_rsqrt.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
+        grid = (
+            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
+        )
+        rms_norm_backward_ms_sum_relay[grid](
+            turns, x, dy, gain, ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dx, eps, batch, D,
+            *x.stride(), *dy.stride(), gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0),
+            *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "split":
-        ms_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        dy_rsqrt_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=x.device,
-        )
-        rms_norm_backward_ms_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            dy,
-            gain,
-            ms_sum_part,
-            dy_rsqrt_part,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            dy_row=dy.stride(0),
-            dy_d=dy.stride(1),
-            gain_d=gain.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        rms_norm_backward_ms_sum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            ms_sum_part,
-            dy_rsqrt_part,
-            ms_sum,
-            dy_rsqrt,
-            dy,
-            gain,
-            x,
-            dx,
-            eps,
-            batch,
-            D,
-            ms_sum_row=ms_sum.stride(0),
-            dy_rsqrt_row=dy_rsqrt.stride(0),
-            dy_row=dy.stride(0),
-            dy_d=dy.stride(1),
-            gain_d=gain.stride(0),
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            dx_row=dx.stride(0),
-            dx_d=dx.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
+        ms_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        dy_rsqrt_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        rms_norm_backward_ms_sum_part[grid](
+            x, dy, gain, ms_sum_part, dy_rsqrt_part, batch, D, *x.stride(), *dy.stride(),
+            gain.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        rms_norm_backward_ms_sum_finish[grid](
+            ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dy, gain, x, dx, eps, batch, D,
+            ms_sum.stride(0), dy_rsqrt.stride(0), *dy.stride(), gain.stride(0), *x.stride(),
+            *dx.stride(),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        rms_norm_backward_ms_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            ms_sum,
-            dy,
-            gain,
-            dy_rsqrt,
-            dx,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            ms_sum.stride(0),
-            dy.stride(0),
-            dy.stride(1),
-            gain.stride(0),
-            dy_rsqrt.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        rms_norm_backward_ms_sum_rows[grid](
+            x, ms_sum, dy, gain, dy_rsqrt, dx, eps, batch, D, *x.stride(), ms_sum.stride(0),
+            *dy.stride(), gain.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        rms_norm_backward_ms_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            dy,
-            gain,
-            ms_sum,
-            dy_rsqrt,
-            dx,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            dy.stride(0),
-            dy.stride(1),
-            gain.stride(0),
-            ms_sum.stride(0),
-            dy_rsqrt.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        rms_norm_backward_ms_sum_loop[grid](
+            x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
+            gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, x.stride(0), dy.stride(0), dx.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_rms_norm_backward_dgain(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=(
-                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-                if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
-            ),
-            num_warps=2 if BLOCK <= 1024 else 8,
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = (
+            max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+            if BLOCK <= 512
+            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
@@ -1479,150 +1029,92 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
     aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_rms_norm_backward_dgain(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     if variant == "split":
-        dgain_sum_part = torch.empty(
-            (D, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=dy.device,
-        )
-        rms_norm_backward_dgain_part[(config["PARTS"], triton.cdiv(D, config["ROWS"]))](
-            dy,
-            x,
-            ms_sum,
-            dgain_sum_part,
-            eps,
-            D,
-            batch,
-            dy_col=dy.stride(0),
-            dy_d=dy.stride(1),
-            x_col=x.stride(0),
-            x_d=x.stride(1),
-            ms_sum_col=ms_sum.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        rms_norm_backward_dgain_finish[(triton.cdiv(D, config["MERGE"]),)](
-            dgain_sum_part,
-            dgain,
-            D,
-            dgain.stride(0),
-            WIDE=math.gcd(16, D),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        dgain_sum_part = torch.empty((D, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(D, config["ROWS"]))
+        rms_norm_backward_dgain_part[grid](
+            dy, x, ms_sum, dgain_sum_part, eps, D, batch, *dy.stride(), *x.stride(),
+            ms_sum.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(D, config["MERGE"]),)
+        rms_norm_backward_dgain_finish[grid](
+            dgain_sum_part, dgain, D, dgain.stride(0),
+            WIDE=math.gcd(16, D), enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        rms_norm_backward_dgain_rows[(triton.cdiv(D, config["ROWS"]),)](
-            dy,
-            x,
-            ms_sum,
-            dgain,
-            eps,
-            D,
-            batch,
-            dy.stride(0),
-            dy.stride(1),
-            x.stride(0),
-            x.stride(1),
-            ms_sum.stride(0),
+        grid = (lib.cdiv(D, config["ROWS"]),)
+        rms_norm_backward_dgain_rows[grid](
+            dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
             dgain.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        rms_norm_backward_dgain_loop[(triton.cdiv(D, config["ROWS"]),)](
-            dy,
-            x,
-            ms_sum,
-            dgain,
-            eps,
-            D,
-            batch,
-            dy.stride(0),
-            dy.stride(1),
-            x.stride(0),
-            x.stride(1),
-            ms_sum.stride(0),
+        grid = (lib.cdiv(D, config["ROWS"]),)
+        rms_norm_backward_dgain_loop[grid](
+            dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
             dgain.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_rms_norm_backward_deps(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
+    )  # fmt: skip
 
 
 def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> None:
@@ -1635,92 +1127,48 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
     aligned = cols * ms_sum.element_size() % 8 == 0
     sms = lib.multiprocessors(ms_sum.device)
     variant, config = choose_rms_norm_backward_deps(rows, cols, across, aligned, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=ms_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
-            ),
-            device=ms_sum.device,
-        )
-        rms_norm_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            ms_sum,
-            dy_rsqrt,
-            deps_sum_part,
-            eps,
-            batch,
-            D=D,
-            ms_sum_col=ms_sum.stride(0),
-            dy_rsqrt_col=dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=ms_sum.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        rms_norm_backward_deps_part[grid](
+            ms_sum, dy_rsqrt, deps_sum_part, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(rows, config["MERGE"]),)
+        rms_norm_backward_deps_finish[grid](
+            deps_sum_part, deps,
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
-        rms_norm_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
-            deps_sum_part,
-            deps,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        rms_norm_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            ms_sum,
-            dy_rsqrt,
-            deps,
-            eps,
-            batch,
-            D,
-            ms_sum.stride(0),
-            dy_rsqrt.stride(0),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        rms_norm_backward_deps_rows[grid](
+            ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        rms_norm_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            ms_sum,
-            dy_rsqrt,
-            deps,
-            eps,
-            batch,
-            D,
-            ms_sum.stride(0),
-            dy_rsqrt.stride(0),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        rms_norm_backward_deps_loop[grid](
+            ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     batch = math.prod(x.shape[:-1])
-    ms_sum = torch.empty(
-        (batch,),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
-    dy_rsqrt = torch.empty(
-        (batch,),
-        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
+    compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+    ms_sum = torch.empty((batch,), dtype=compute, device=x.device)
+    dy_rsqrt = torch.empty((batch,), dtype=compute, device=x.device)
     launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps)
     if dgain is not None:
         launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps)

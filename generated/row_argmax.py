@@ -18,18 +18,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def row_argmax_float_rows(
-    x_ptr,
-    i_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    i_n,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, i_ptr, N, D, x_n, x_d, i_n,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -46,19 +37,10 @@ def row_argmax_float_rows(
 
 @triton.jit
 def row_argmax_float_loop(
-    x_ptr,
-    i_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    i_n,
-    COMPUTE: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, i_ptr, N, D, x_n, x_d, i_n,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -78,21 +60,10 @@ def row_argmax_float_loop(
 
 @triton.jit
 def row_argmax_float_part(
-    x_ptr,
-    i_best_ptr,
-    i_at_ptr,
-    N,
-    D,
-    CHUNK,
-    x_n,
-    x_d,
-    COMPUTE: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, i_best_ptr, i_at_ptr, N, D, x_n, x_d, CHUNK,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -115,8 +86,9 @@ def row_argmax_float_part(
 
 @triton.jit
 def row_argmax_float_finish(
-    i_best_ptr, i_at_ptr, i_ptr, N, i_n, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
+    i_best_ptr, i_at_ptr, i_ptr, N, i_n,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -130,18 +102,9 @@ def row_argmax_float_finish(
 
 @triton.jit
 def row_argmax_int_rows(
-    x_ptr,
-    i_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    i_n,
-    LOWEST: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, i_ptr, N, D, x_n, x_d, i_n,
+    LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -159,20 +122,10 @@ def row_argmax_int_rows(
 
 @triton.jit
 def row_argmax_int_loop(
-    x_ptr,
-    i_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    i_n,
-    T: tl.constexpr,
-    LOWEST: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, i_ptr, N, D, x_n, x_d, i_n,
+    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -192,22 +145,10 @@ def row_argmax_int_loop(
 
 @triton.jit
 def row_argmax_int_part(
-    x_ptr,
-    i_best_ptr,
-    i_at_ptr,
-    N,
-    D,
-    CHUNK,
-    x_n,
-    x_d,
-    T: tl.constexpr,
-    LOWEST: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, i_best_ptr, i_at_ptr, N, D, x_n, x_d, CHUNK,
+    T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -230,15 +171,9 @@ def row_argmax_int_part(
 
 @triton.jit
 def row_argmax_int_finish(
-    i_best_ptr,
-    i_at_ptr,
-    i_ptr,
-    N,
-    i_n,
-    LOWEST: tl.constexpr,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    i_best_ptr, i_at_ptr, i_ptr, N, i_n,
+    LOWEST: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -249,70 +184,59 @@ def row_argmax_int_finish(
 
 
 def choose_row_argmax_float(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv(
+                    lib.cdiv(
                         ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=(4 if rows > 1024 else 8) if across else 8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=(
-            32
-            if across
-            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
-        ),
-        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=(
-            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-        ),
+    BLOCK = (
+        32
+        if across
+        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
+    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
+    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
 
 
 def launch_row_argmax_float(x, i) -> None:
@@ -324,139 +248,94 @@ def launch_row_argmax_float(x, i) -> None:
     aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
     variant, config = choose_row_argmax_float(rows, cols, across, aligned, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        i_best = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
+        i_best = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
         i_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        row_argmax_float_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x,
-            i_best,
-            i_at,
-            N,
-            D,
-            x_n=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        row_argmax_float_part[grid](
+            x, i_best, i_at, N, D, *x.stride(),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        row_argmax_float_finish[(triton.cdiv(N, config["MERGE"]),)](
-            i_best,
-            i_at,
-            i,
-            N,
-            i.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        row_argmax_float_finish[grid](
+            i_best, i_at, i, N, i.stride(0),
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        row_argmax_float_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            i.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_argmax_float_rows[grid](
+            x, i, N, D, *x.stride(), i.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        row_argmax_float_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            i.stride(0),
-            COMPUTE=COMPUTE,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_argmax_float_loop[grid](
+            x, i, N, D, *x.stride(), i.stride(0),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_row_argmax_int(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv(
+                    lib.cdiv(
                         ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=(4 if rows > 1024 else 8) if across else 8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=(
-            32
-            if across
-            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
-        ),
-        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=(
-            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-        ),
+    BLOCK = (
+        32
+        if across
+        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
+    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
+    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
 
 
 def launch_row_argmax_int(x, i) -> None:
@@ -471,67 +350,35 @@ def launch_row_argmax_int(x, i) -> None:
     if variant == "split":
         i_best = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
         i_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        row_argmax_int_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x,
-            i_best,
-            i_at,
-            N,
-            D,
-            x_n=x.stride(0),
-            x_d=x.stride(1),
-            T=getattr(tl, str(x.dtype)[6:]),
-            LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        row_argmax_int_finish[(triton.cdiv(N, config["MERGE"]),)](
-            i_best,
-            i_at,
-            i,
-            N,
-            i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        row_argmax_int_part[grid](
+            x, i_best, i_at, N, D, *x.stride(),
+            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        row_argmax_int_finish[grid](
+            i_best, i_at, i, N, i.stride(0),
+            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True, PARTS=config["PARTS"],
+            MERGE=config["MERGE"], num_warps=config["num_warps"],
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        row_argmax_int_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_argmax_int_rows[grid](
+            x, i, N, D, *x.stride(), i.stride(0),
+            LOWEST=torch.iinfo(x.dtype).min, WIDE=math.gcd(16, D, x.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        row_argmax_int_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            i.stride(0),
-            T=getattr(tl, str(x.dtype)[6:]),
-            LOWEST=torch.iinfo(x.dtype).min,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_argmax_int_loop[grid](
+            x, i, N, D, *x.stride(), i.stride(0),
+            T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_row_argmax(x: torch.Tensor) -> torch.Tensor:

@@ -18,19 +18,9 @@ from tritongen import lib, runtime
 
 @triton.jit
 def row_norm_max_rows(
-    x_ptr,
-    y_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    y_n,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -46,19 +36,9 @@ def row_norm_max_rows(
 
 @triton.jit
 def row_norm_max_loop(
-    x_ptr,
-    y_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    y_n,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -89,23 +69,10 @@ def row_norm_max_loop(
 
 @triton.jit
 def row_norm_max_relay(
-    turns_ptr,
-    x_ptr,
-    y_max_part_ptr,
-    y_ptr,
-    N,
-    D,
-    x_n,
-    x_d,
-    y_n,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, x_ptr, y_max_part_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: y_max over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -161,19 +128,10 @@ def row_norm_max_relay(
 
 @triton.jit
 def row_norm_max_part(
-    x_ptr,
-    y_max_part_ptr,
-    N,
-    D,
-    CHUNK,
-    x_n,
-    x_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    x_ptr, y_max_part_ptr, N, D, x_n, x_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -196,23 +154,10 @@ def row_norm_max_part(
 
 @triton.jit
 def row_norm_max_finish(
-    y_max_part_ptr,
-    x_ptr,
-    y_ptr,
-    N,
-    D,
-    CHUNK,
-    x_n,
-    x_d,
-    y_n,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    y_max_part_ptr, x_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -235,75 +180,62 @@ def row_norm_max_finish(
 
 
 def choose_row_norm_max(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 8
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
 
 
 def launch_row_norm_max(x, y) -> None:
@@ -316,104 +248,45 @@ def launch_row_norm_max(x, y) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(x.device)
     variant, config = choose_row_norm_max(rows, cols, across, aligned, hip, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "relay":
-        y_max_part = torch.empty(
-            (N, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        turns = torch.zeros(
-            (1 + triton.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=x.device
-        )
-        row_norm_max_relay[
-            (
-                (triton.cdiv(N, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            x,
-            y_max_part,
-            y,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        y_max_part = torch.empty((N, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device)
+        turns = torch.zeros((1 + lib.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(N, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],)
+        row_norm_max_relay[grid](
+            turns, x, y_max_part, y, N, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant == "split":
-        y_max_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        row_norm_max_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x,
-            y_max_part,
-            N,
-            D,
-            x_n=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        row_norm_max_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            y_max_part,
-            x,
-            y,
-            N,
-            D,
-            x_n=x.stride(0),
-            x_d=x.stride(1),
-            y_n=y.stride(0),
-            y_d=y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        y_max_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        row_norm_max_part[grid](
+            x, y_max_part, N, D, *x.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        row_norm_max_finish[grid](
+            y_max_part, x, y, N, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        row_norm_max_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            y,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_norm_max_rows[grid](
+            x, y, N, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
     else:
-        row_norm_max_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            y,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_norm_max_loop[grid](
+            x, y, N, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_row_norm_max(x: torch.Tensor) -> torch.Tensor:
@@ -482,20 +355,9 @@ def row_norm_max(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def row_norm_max_backward_y_max_at_rows(
-    x_ptr,
-    y_max_at_ptr,
-    y_max_ptr,
-    N,
-    D,
-    x_n,
-    x_k2,
-    y_max_at_n,
-    y_max_n,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_n, x_k2, y_max_at_n, y_max_n,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -514,21 +376,10 @@ def row_norm_max_backward_y_max_at_rows(
 
 @triton.jit
 def row_norm_max_backward_y_max_at_loop(
-    x_ptr,
-    y_max_at_ptr,
-    y_max_ptr,
-    N,
-    D,
-    x_n,
-    x_k2,
-    y_max_at_n,
-    y_max_n,
-    COMPUTE: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_n, x_k2, y_max_at_n, y_max_n,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -556,22 +407,10 @@ def row_norm_max_backward_y_max_at_loop(
 
 @triton.jit
 def row_norm_max_backward_y_max_at_part(
-    x_ptr,
-    y_max_at_best_ptr,
-    y_max_at_at_ptr,
-    y_max_part_ptr,
-    N,
-    D,
-    CHUNK,
-    x_n,
-    x_k2,
-    COMPUTE: tl.constexpr,
-    PLACE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, y_max_at_best_ptr, y_max_at_at_ptr, y_max_part_ptr, N, D, x_n, x_k2, CHUNK,
+    COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): y_max_at, y_max over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -605,17 +444,10 @@ def row_norm_max_backward_y_max_at_part(
 
 @triton.jit
 def row_norm_max_backward_y_max_at_finish(
-    y_max_at_best_ptr,
-    y_max_at_at_ptr,
-    y_max_part_ptr,
-    y_max_at_ptr,
-    y_max_ptr,
-    N,
-    y_max_at_n,
-    y_max_n,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    y_max_at_best_ptr, y_max_at_at_ptr, y_max_part_ptr, y_max_at_ptr, y_max_ptr, N,
+    y_max_at_n, y_max_n,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -639,26 +471,10 @@ def row_norm_max_backward_y_max_at_finish(
 
 @triton.jit
 def row_norm_max_backward_dx_rows(
-    dy_ptr,
-    y_ptr,
-    y_max_ptr,
-    y_max_at_ptr,
-    dx_ptr,
-    N,
-    D,
-    dy_n,
-    dy_k,
-    y_n,
-    y_k,
-    y_max_n,
-    y_max_at_n,
-    dx_n,
-    dx_k,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_n, dy_k, y_n, y_k, y_max_n,
+    y_max_at_n, dx_n, dx_k,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -680,26 +496,10 @@ def row_norm_max_backward_dx_rows(
 
 @triton.jit
 def row_norm_max_backward_dx_loop(
-    dy_ptr,
-    y_ptr,
-    y_max_ptr,
-    y_max_at_ptr,
-    dx_ptr,
-    N,
-    D,
-    dy_n,
-    dy_k,
-    y_n,
-    y_k,
-    y_max_n,
-    y_max_at_n,
-    dx_n,
-    dx_k,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_n, dy_k, y_n, y_k, y_max_n,
+    y_max_at_n, dx_n, dx_k,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -734,30 +534,11 @@ def row_norm_max_backward_dx_loop(
 
 @triton.jit
 def row_norm_max_backward_dx_relay(
-    turns_ptr,
-    dy_ptr,
-    y_ptr,
-    dy_max_sum_part_ptr,
-    y_max_ptr,
-    y_max_at_ptr,
-    dx_ptr,
-    N,
-    D,
-    dy_n,
-    dy_k,
-    y_n,
-    y_k,
-    y_max_n,
-    y_max_at_n,
-    dx_n,
-    dx_k,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, dy_ptr, y_ptr, dy_max_sum_part_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D,
+    dy_n, dy_k, y_n, y_k, y_max_n, y_max_at_n, dx_n, dx_k,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: dy_max_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -815,22 +596,10 @@ def row_norm_max_backward_dx_relay(
 
 @triton.jit
 def row_norm_max_backward_dx_part(
-    dy_ptr,
-    y_ptr,
-    dy_max_sum_part_ptr,
-    N,
-    D,
-    CHUNK,
-    dy_n,
-    dy_k,
-    y_n,
-    y_k,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, y_ptr, dy_max_sum_part_ptr, N, D, dy_n, dy_k, y_n, y_k, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): dy_max_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -855,27 +624,11 @@ def row_norm_max_backward_dx_part(
 
 @triton.jit
 def row_norm_max_backward_dx_finish(
-    dy_max_sum_part_ptr,
-    y_max_ptr,
-    dy_ptr,
-    y_max_at_ptr,
-    dx_ptr,
-    N,
-    D,
-    CHUNK,
-    y_max_n,
-    dy_n,
-    dy_k,
-    y_max_at_n,
-    dx_n,
-    dx_k,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    dy_max_sum_part_ptr, y_max_ptr, dy_ptr, y_max_at_ptr, dx_ptr, N, D, y_max_n, dy_n, dy_k,
+    y_max_at_n, dx_n, dx_k, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -901,70 +654,59 @@ def row_norm_max_backward_dx_finish(
 
 
 def choose_row_norm_max_backward_y_max_at(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv(
+                    lib.cdiv(
                         ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=(4 if rows > 1024 else 8) if across else 8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=(4 if rows > 1024 else 8) if across else 8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=(
-            32
-            if across
-            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
-        ),
-        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=(
-            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-        ),
+    BLOCK = (
+        32
+        if across
+        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
+    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
+    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
 
 
 def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
@@ -975,152 +717,98 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
     across = 0 < x.stride(0) < x.stride(1)
     aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
     sms = lib.multiprocessors(x.device)
-    variant, config = choose_row_norm_max_backward_y_max_at(rows, cols, across, aligned, sms)
+    variant, config = choose_row_norm_max_backward_y_max_at(
+        rows, cols, across, aligned, sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        y_max_at_best = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
+        y_max_at_best = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
         y_max_at_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        y_max_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
-            device=x.device,
-        )
-        row_norm_max_backward_y_max_at_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x,
-            y_max_at_best,
-            y_max_at_at,
-            y_max_part,
-            N,
-            D,
-            x_n=x.stride(0),
-            x_k2=x.stride(1),
-            COMPUTE=COMPUTE,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
+        y_max_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        row_norm_max_backward_y_max_at_part[grid](
+            x, y_max_at_best, y_max_at_at, y_max_part, N, D, *x.stride(),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"],
-        )
-        row_norm_max_backward_y_max_at_finish[(triton.cdiv(N, config["MERGE"]),)](
-            y_max_at_best,
-            y_max_at_at,
-            y_max_part,
-            y_max_at,
-            y_max,
-            N,
-            y_max_at.stride(0),
+        )  # fmt: skip
+        grid = (lib.cdiv(N, config["MERGE"]),)
+        row_norm_max_backward_y_max_at_finish[grid](
+            y_max_at_best, y_max_at_at, y_max_part, y_max_at, y_max, N, y_max_at.stride(0),
             y_max.stride(0),
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
-        )
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        row_norm_max_backward_y_max_at_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            y_max_at,
-            y_max,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y_max_at.stride(0),
-            y_max.stride(0),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_norm_max_backward_y_max_at_rows[grid](
+            x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        row_norm_max_backward_y_max_at_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            y_max_at,
-            y_max,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y_max_at.stride(0),
-            y_max.stride(0),
-            COMPUTE=COMPUTE,
-            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_norm_max_backward_y_max_at_loop[grid](
+            x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
+            COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_row_norm_max_backward_dx(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 8
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
 
 
 def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
@@ -1133,143 +821,59 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_row_norm_max_backward_dx(rows, cols, across, aligned, hip, sms)
+    compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
     if variant == "relay":
         dy_max_sum_part = torch.empty(
-            (N, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
+            (N, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=dy.device
         )
-        turns = torch.zeros(
-            (1 + triton.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=dy.device
-        )
-        row_norm_max_backward_dx_relay[
-            (
-                (triton.cdiv(N, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            dy,
-            y,
-            dy_max_sum_part,
-            y_max,
-            y_max_at,
-            dx,
-            N,
-            D,
-            dy.stride(0),
-            dy.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y_max.stride(0),
-            y_max_at.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        turns = torch.zeros((1 + lib.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=dy.device)
+        grid = ((lib.cdiv(N, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],)
+        row_norm_max_backward_dx_relay[grid](
+            turns, dy, y, dy_max_sum_part, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(),
+            y_max.stride(0), y_max_at.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        dy_max_sum_part = torch.empty(
-            (N, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        row_norm_max_backward_dx_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            dy,
-            y,
-            dy_max_sum_part,
-            N,
-            D,
-            dy_n=dy.stride(0),
-            dy_k=dy.stride(1),
-            y_n=y.stride(0),
-            y_k=y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        row_norm_max_backward_dx_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            dy_max_sum_part,
-            y_max,
-            dy,
-            y_max_at,
-            dx,
-            N,
-            D,
-            y_max_n=y_max.stride(0),
-            dy_n=dy.stride(0),
-            dy_k=dy.stride(1),
-            y_max_at_n=y_max_at.stride(0),
-            dx_n=dx.stride(0),
-            dx_k=dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        dy_max_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        row_norm_max_backward_dx_part[grid](
+            dy, y, dy_max_sum_part, N, D, *dy.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        row_norm_max_backward_dx_finish[grid](
+            dy_max_sum_part, y_max, dy, y_max_at, dx, N, D, y_max.stride(0), *dy.stride(),
+            y_max_at.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        row_norm_max_backward_dx_rows[(triton.cdiv(N, config["ROWS"]),)](
-            dy,
-            y,
-            y_max,
-            y_max_at,
-            dx,
-            N,
-            D,
-            dy.stride(0),
-            dy.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y_max.stride(0),
-            y_max_at.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_norm_max_backward_dx_rows[grid](
+            dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
+            y_max_at.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        row_norm_max_backward_dx_loop[(triton.cdiv(N, config["ROWS"]),)](
-            dy,
-            y,
-            y_max,
-            y_max_at,
-            dx,
-            N,
-            D,
-            dy.stride(0),
-            dy.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y_max.stride(0),
-            y_max_at.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(N, config["ROWS"]),)
+        row_norm_max_backward_dx_loop[grid](
+            dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
+            y_max_at.stride(0), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def launch_row_norm_max_backward(x, y, dy, dx) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
     N = x.shape[0]
+    compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32
     y_max_at = torch.empty((N,), dtype=torch.int64, device=x.device)
-    y_max = torch.empty(
-        (N,),
-        dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
-        device=x.device,
-    )
+    y_max = torch.empty((N,), dtype=compute, device=x.device)
     launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max)
     launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx)
 

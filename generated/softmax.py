@@ -21,20 +21,10 @@ from tritongen import lib, runtime
 
 @triton.jit
 def softmax_rows(
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -52,20 +42,10 @@ def softmax_rows(
 
 @triton.jit
 def softmax_loop(
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
+    x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -98,25 +78,10 @@ def softmax_loop(
 
 @triton.jit
 def softmax_relay(
-    turns_ptr,
-    x_ptr,
-    m_part_ptr,
-    y_sum_part_ptr,
-    y_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: m, y_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -175,21 +140,10 @@ def softmax_relay(
 
 @triton.jit
 def softmax_part(
-    x_ptr,
-    m_part_ptr,
-    y_sum_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -210,25 +164,10 @@ def softmax_part(
 
 @triton.jit
 def softmax_finish(
-    m_part_ptr,
-    y_sum_part_ptr,
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    y_row,
-    y_d,
-    HALF: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    m_part_ptr, y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d, CHUNK,
+    HALF: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -256,76 +195,62 @@ def softmax_finish(
 
 
 def choose_softmax(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 4
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-            maxnreg=80,
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                4
-                if BLOCK <= 32
-                else (
-                    1
-                    if BLOCK <= 1024
-                    else (
-                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-                    )
-                )
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            )
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
 
 
 def launch_softmax(x, y) -> None:
@@ -342,122 +267,53 @@ def launch_softmax(x, y) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(x.device)
     variant, config = choose_softmax(rows, cols, across, aligned, itemsize, hip, sms)
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "relay":
-        m_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
+        m_part = torch.empty((rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device)
         y_sum_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
+            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
         )
         turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
         )
-        softmax_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            x,
-            m_part,
-            y_sum_part,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
         )
+        softmax_relay[grid](
+            turns, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        m_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        y_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        softmax_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            m_part,
-            y_sum_part,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        softmax_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            m_part,
-            y_sum_part,
-            x,
-            y,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            HALF=x.element_size() == 2,
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        m_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        softmax_part[grid](
+            x, m_part, y_sum_part, batch, D, *x.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, WIDE=math.gcd(16, D, x.stride(0)),
+            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        softmax_finish[grid](
+            m_part, y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
+            HALF=x.element_size() == 2, COMPUTE=COMPUTE,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        softmax_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        softmax_rows[grid](
+            x, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        softmax_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        softmax_loop[grid](
+            x, y, batch, D, *x.stride(), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -529,22 +385,9 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def softmax_backward_rows(
-    dy_ptr,
-    y_ptr,
-    dx_ptr,
-    rows,
-    D,
-    dy_row,
-    dy_d,
-    y_row,
-    y_d,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_d, y_row, y_d, dx_row, dx_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -563,22 +406,9 @@ def softmax_backward_rows(
 
 @triton.jit
 def softmax_backward_loop(
-    dy_ptr,
-    y_ptr,
-    dx_ptr,
-    rows,
-    D,
-    dy_row,
-    dy_d,
-    y_row,
-    y_d,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_d, y_row, y_d, dx_row, dx_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -613,26 +443,11 @@ def softmax_backward_loop(
 
 @triton.jit
 def softmax_backward_relay(
-    turns_ptr,
-    dy_ptr,
-    y_ptr,
-    dy_sum_part_ptr,
-    dx_ptr,
-    rows,
-    D,
-    dy_row,
-    dy_d,
-    y_row,
-    y_d,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    turns_ptr, dy_ptr, y_ptr, dy_sum_part_ptr, dx_ptr, rows, D, dy_row, dy_d, y_row, y_d,
+    dx_row, dx_d,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LANES: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program `turn`: dy_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -690,22 +505,10 @@ def softmax_backward_relay(
 
 @triton.jit
 def softmax_backward_part(
-    dy_ptr,
-    y_ptr,
-    dy_sum_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    dy_row,
-    dy_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    dy_ptr, y_ptr, dy_sum_part_ptr, rows, D, dy_row, dy_d, y_row, y_d, CHUNK,
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Program (part, row): dy_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -728,26 +531,11 @@ def softmax_backward_part(
 
 @triton.jit
 def softmax_backward_finish(
-    dy_sum_part_ptr,
-    dy_ptr,
-    y_ptr,
-    dx_ptr,
-    rows,
-    D,
+    dy_sum_part_ptr, dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_d, y_row, y_d, dx_row, dx_d,
     CHUNK,
-    dy_row,
-    dy_d,
-    y_row,
-    y_d,
-    dx_row,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    WIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
@@ -772,69 +560,58 @@ def softmax_backward_finish(
 
 
 def choose_softmax_backward(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
-) -> tuple[str, dict]:
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
         BLOCK = 8192
         num_warps = 8
+        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-        )
+            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
+        PARTS = lib.pow2(
             max(
                 1,
                 min(
                     256 if across else 1024,
-                    triton.cdiv(
+                    lib.cdiv(
                         (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
+                        max(1, lib.cdiv(rows, ROWS)),
                     ),
-                    triton.cdiv(cols, BLOCK),
+                    lib.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256), num_warps=8,
+        )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=(
-                max(4, BLOCK // 512)
-                if not aligned and BLOCK <= 16384
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+        BLOCK = max(4, lib.pow2(cols))
+        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
+        num_warps = (
+            max(4, BLOCK // 512)
+            if not aligned and BLOCK <= 16384
+            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
-    )
+    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
+    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
 
 
 def launch_softmax_backward(y, dy, dx) -> None:
@@ -851,119 +628,51 @@ def launch_softmax_backward(y, dy, dx) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_softmax_backward(rows, cols, across, aligned, hip, sms)
+    compute = torch.float64 if torch.float64 in (y.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (y.dtype, dy.dtype) else tl.float32
     if variant == "relay":
         dy_sum_part = torch.empty(
-            (rows, triton.cdiv(D, config["BLOCK"])),
-            dtype=torch.float64 if torch.float64 in (y.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
+            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=dy.device
         )
         turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=dy.device
+            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=dy.device
         )
-        softmax_backward_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            dy,
-            y,
-            dy_sum_part,
-            dx,
-            batch,
-            D,
-            dy.stride(0),
-            dy.stride(1),
-            y.stride(0),
-            y.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
+        grid = (
+            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
         )
+        softmax_backward_relay[grid](
+            turns, dy, y, dy_sum_part, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant == "split":
-        dy_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=torch.float64 if torch.float64 in (y.dtype, dy.dtype) else torch.float32,
-            device=dy.device,
-        )
-        softmax_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dy,
-            y,
-            dy_sum_part,
-            batch,
-            D,
-            dy_row=dy.stride(0),
-            dy_d=dy.stride(1),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        softmax_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            dy_sum_part,
-            dy,
-            y,
-            dx,
-            batch,
-            D,
-            dy_row=dy.stride(0),
-            dy_d=dy.stride(1),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            dx_row=dx.stride(0),
-            dx_d=dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        dy_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
+        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        softmax_backward_part[grid](
+            dy, y, dy_sum_part, batch, D, *dy.stride(), *y.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
+            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+        )  # fmt: skip
+        softmax_backward_finish[grid](
+            dy_sum_part, dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     elif variant in ("across", "rows"):
-        softmax_backward_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            y,
-            dx,
-            batch,
-            D,
-            dy.stride(0),
-            dy.stride(1),
-            y.stride(0),
-            y.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        softmax_backward_rows[grid](
+            dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        softmax_backward_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            dy,
-            y,
-            dx,
-            batch,
-            D,
-            dy.stride(0),
-            dy.stride(1),
-            y.stride(0),
-            y.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(rows, config["ROWS"]),)
+        softmax_backward_loop[grid](
+            dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

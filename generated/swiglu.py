@@ -29,17 +29,9 @@ def swiglu_flat_block(
 
 @triton.jit
 def swiglu_flat(
-    gate_ptr,
-    up_ptr,
-    y_ptr,
-    total,
-    gate_i,
-    up_i,
-    y_i,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    gate_ptr, up_ptr, y_ptr, total, gate_i, up_i, y_i,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -51,30 +43,13 @@ def swiglu_flat(
 
 @triton.jit
 def swiglu_strided(
-    gate_ptr,
-    up_ptr,
-    y_ptr,
-    outer,
-    middle,
-    inner,
-    gate_outer_at,
-    gate_middle_at,
-    gate_inner_at,
-    up_outer_at,
-    up_middle_at,
-    up_inner_at,
-    y_outer_at,
-    y_middle_at,
+    gate_ptr, up_ptr, y_ptr, outer, middle, inner, gate_outer_at, gate_middle_at,
+    gate_inner_at, up_outer_at, up_middle_at, up_inner_at, y_outer_at, y_middle_at,
     y_inner_at,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE_GATE: tl.constexpr,
-    WIDE_UP: tl.constexpr,
-    WIDE_Y: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE_GATE: tl.constexpr,
+    WIDE_UP: tl.constexpr, WIDE_Y: tl.constexpr, OUTER: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_GATE, WIDE_UP, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
     gate_outer_at = gate_outer_at // WIDE_GATE * WIDE_GATE
@@ -107,14 +82,14 @@ def swiglu_strided(
 
 
 def choose_swiglu(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -127,15 +102,11 @@ def choose_swiglu(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_swiglu(gate, up, y) -> None:
@@ -148,50 +119,24 @@ def launch_swiglu(gate, up, y) -> None:
     variant, config = choose_swiglu(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype) else tl.float32
     if variant == "flat":
-        swiglu_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            gate,
-            up,
-            y,
-            total,
-            gate.stride(2),
-            up.stride(2),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            HALF=gate.element_size() == 2,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        swiglu_flat[grid](
+            gate, up, y, total, gate.stride(2), up.stride(2), y.stride(2),
+            COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        swiglu_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            gate,
-            up,
-            y,
-            outer,
-            middle,
-            inner,
-            gate.stride(0),
-            gate.stride(1),
-            gate.stride(2),
-            up.stride(0),
-            up.stride(1),
-            up.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            HALF=gate.element_size() == 2,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
+        )
+        swiglu_strided[grid](
+            gate, up, y, outer, middle, inner, *gate.stride(), *up.stride(), *y.stride(),
+            COMPUTE=COMPUTE, HALF=gate.element_size() == 2,
             WIDE_GATE=math.gcd(16, gate.stride(0), gate.stride(1)),
             WIDE_UP=math.gcd(16, up.stride(0), up.stride(1)),
-            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner),
-            enable_fp_fusion=True,
-            **config,
-        )
+            WIDE_Y=math.gcd(16, y.stride(0), y.stride(1), inner), enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def allocate_swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -300,21 +245,9 @@ def swiglu_backward_flat_block(
 
 @triton.jit
 def swiglu_backward_flat(
-    dy_ptr,
-    up_ptr,
-    gate_ptr,
-    dgate_ptr,
-    dup_ptr,
-    total,
-    dy_i,
-    up_i,
-    gate_i,
-    dgate_i,
-    dup_i,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, up_ptr, gate_ptr, dgate_ptr, dup_ptr, total, dy_i, up_i, gate_i, dgate_i, dup_i,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -356,40 +289,14 @@ def swiglu_backward_flat(
 
 @triton.jit
 def swiglu_backward_strided(
-    dy_ptr,
-    up_ptr,
-    gate_ptr,
-    dgate_ptr,
-    dup_ptr,
-    outer,
-    middle,
-    inner,
-    dy_outer_at,
-    dy_middle_at,
-    dy_inner_at,
-    up_outer_at,
-    up_middle_at,
-    up_inner_at,
-    gate_outer_at,
-    gate_middle_at,
-    gate_inner_at,
-    dgate_outer_at,
-    dgate_middle_at,
-    dgate_inner_at,
-    dup_outer_at,
-    dup_middle_at,
-    dup_inner_at,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    WIDE_DY: tl.constexpr,
-    WIDE_UP: tl.constexpr,
-    WIDE_GATE: tl.constexpr,
-    WIDE_DGATE: tl.constexpr,
-    WIDE_DUP: tl.constexpr,
-    OUTER: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    dy_ptr, up_ptr, gate_ptr, dgate_ptr, dup_ptr, outer, middle, inner, dy_outer_at,
+    dy_middle_at, dy_inner_at, up_outer_at, up_middle_at, up_inner_at, gate_outer_at,
+    gate_middle_at, gate_inner_at, dgate_outer_at, dgate_middle_at, dgate_inner_at,
+    dup_outer_at, dup_middle_at, dup_inner_at,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE_DY: tl.constexpr, WIDE_UP: tl.constexpr,
+    WIDE_GATE: tl.constexpr, WIDE_DGATE: tl.constexpr, WIDE_DUP: tl.constexpr,
+    OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_UP, WIDE_GATE, WIDE_DGATE, WIDE_DUP: accesses are as wide. Triton itself sees only whether 16 divides them.
     dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
@@ -441,14 +348,14 @@ def swiglu_backward_strided(
 
 
 def choose_swiglu_backward(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = triton.next_power_of_2(
+    BLOCK = lib.pow2(
         max(
             1,
             min(
@@ -461,15 +368,11 @@ def choose_swiglu_backward(
             ),
         )
     )
-    ROWS = triton.next_power_of_2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
+    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        OUTER=triton.next_power_of_2(
-            max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))
-        ),
-        num_warps=8 if turned else 2,
-    )
+        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+    )  # fmt: skip
 
 
 def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
@@ -482,64 +385,29 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
     variant, config = choose_swiglu_backward(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype, dy.dtype) else tl.float32
     if variant == "flat":
-        swiglu_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            dy,
-            up,
-            gate,
-            dgate,
-            dup,
-            total,
-            dy.stride(2),
-            up.stride(2),
-            gate.stride(2),
-            dgate.stride(2),
-            dup.stride(2),
-            COMPUTE=COMPUTE,
-            HALF=gate.element_size() == 2,
-            enable_fp_fusion=True,
-            **config,
-        )
+        grid = (lib.cdiv(total, config["BLOCK"]),)
+        swiglu_backward_flat[grid](
+            dy, up, gate, dgate, dup, total, dy.stride(2), up.stride(2), gate.stride(2),
+            dgate.stride(2), dup.stride(2),
+            COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True, **config,
+        )  # fmt: skip
     else:
-        swiglu_backward_strided[
-            (
-                triton.cdiv(outer, config["OUTER"])
-                * triton.cdiv(middle, config["ROWS"])
-                * triton.cdiv(inner, config["BLOCK"]),
-            )
-        ](
-            dy,
-            up,
-            gate,
-            dgate,
-            dup,
-            outer,
-            middle,
-            inner,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            up.stride(0),
-            up.stride(1),
-            up.stride(2),
-            gate.stride(0),
-            gate.stride(1),
-            gate.stride(2),
-            dgate.stride(0),
-            dgate.stride(1),
-            dgate.stride(2),
-            dup.stride(0),
-            dup.stride(1),
-            dup.stride(2),
-            COMPUTE=COMPUTE,
-            HALF=gate.element_size() == 2,
+        grid = (
+            lib.cdiv(outer, config["OUTER"])
+            * lib.cdiv(middle, config["ROWS"])
+            * lib.cdiv(inner, config["BLOCK"]),
+        )
+        swiglu_backward_strided[grid](
+            dy, up, gate, dgate, dup, outer, middle, inner, *dy.stride(), *up.stride(),
+            *gate.stride(), *dgate.stride(), *dup.stride(),
+            COMPUTE=COMPUTE, HALF=gate.element_size() == 2,
             WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
             WIDE_UP=math.gcd(16, up.stride(0), up.stride(1)),
             WIDE_GATE=math.gcd(16, gate.stride(0), gate.stride(1)),
             WIDE_DGATE=math.gcd(16, dgate.stride(0), dgate.stride(1)),
-            WIDE_DUP=math.gcd(16, dup.stride(0), dup.stride(1), inner),
-            enable_fp_fusion=True,
+            WIDE_DUP=math.gcd(16, dup.stride(0), dup.stride(1), inner), enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_swiglu_backward(

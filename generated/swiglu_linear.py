@@ -18,27 +18,12 @@ from tritongen import lib, runtime
 
 @triton.jit
 def swiglu_linear_persistent(
-    x_tiles,
-    wg_tiles,
-    wu_tiles,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    WG_TURNED: tl.constexpr,
-    WU_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_tiles, wg_tiles, wu_tiles, y_tiles, y_ptr, M, N, K, y_m, y_n,
+    X_TURNED: tl.constexpr, WG_TURNED: tl.constexpr, WU_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -76,26 +61,12 @@ def swiglu_linear_persistent(
 
 @triton.jit
 def swiglu_linear_parts(
-    x_tiles,
-    wg_tiles,
-    wu_tiles,
-    gate_parts_ptr,
-    up_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    X_TURNED: tl.constexpr,
-    WG_TURNED: tl.constexpr,
-    WU_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    x_tiles, wg_tiles, wu_tiles, gate_parts_ptr, up_parts_ptr, M, N, K, CHUNK,
+    X_TURNED: tl.constexpr, WG_TURNED: tl.constexpr, WU_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -127,29 +98,11 @@ def swiglu_linear_parts(
 
 @triton.jit
 def swiglu_linear_tiles(
-    x_ptr,
-    wg_ptr,
-    wu_ptr,
-    y_ptr,
-    M,
-    N,
-    K,
-    x_m,
-    x_k,
-    wg_n,
-    wg_k,
-    wu_n,
-    wu_k,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_ptr, wg_ptr, wu_ptr, y_ptr, M, N, K, x_m, x_k, wg_n, wg_k, wu_n, wu_k, y_m, y_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -181,29 +134,12 @@ def swiglu_linear_tiles(
 
 @triton.jit
 def swiglu_linear_pointer_parts(
-    x_ptr,
-    wg_ptr,
-    wu_ptr,
-    gate_parts_ptr,
-    up_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    x_m,
-    x_k,
-    wg_n,
-    wg_k,
-    wu_n,
-    wu_k,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    x_ptr, wg_ptr, wu_ptr, gate_parts_ptr, up_parts_ptr, M, N, K, x_m, x_k, wg_n, wg_k,
+    wu_n, wu_k, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -237,19 +173,10 @@ def swiglu_linear_pointer_parts(
 
 @triton.jit
 def swiglu_linear_combine(
-    gate_parts_ptr,
-    up_parts_ptr,
-    y_ptr,
-    M,
-    N,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    gate_parts_ptr, up_parts_ptr, y_ptr, M, N, y_m, y_n,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -270,19 +197,9 @@ def swiglu_linear_combine(
 
 
 def choose_swiglu_linear(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -303,17 +220,13 @@ def choose_swiglu_linear(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -331,79 +244,55 @@ def choose_swiglu_linear(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 32 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 32 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=64,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=2,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "twin", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "twin", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "persistent", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=64,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -413,15 +302,11 @@ def choose_swiglu_linear(
             else 32
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 64 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 64 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -441,66 +326,55 @@ def choose_swiglu_linear(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=64,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + 2 * BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + 2 * BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=32,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=32, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 2, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 2, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -519,24 +393,14 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(wg.device)
     variant, config = choose_swiglu_linear(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     if variant in ("split", "split_small"):
-        gate_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-            ),
-            device=wg.device,
-        )
-        up_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-            ),
-            device=wg.device,
-        )
+        gate_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
+        up_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         wg_tiles, wg_turned = lib.tiles(
             wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
@@ -544,54 +408,26 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         wu_tiles, wu_turned = lib.tiles(
             wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
         )
-        swiglu_linear_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            wg_tiles,
-            wu_tiles,
-            gate_parts,
-            up_parts,
-            M,
-            N,
-            K,
-            X_TURNED=x_turned,
-            WG_TURNED=wg_turned,
-            WU_TURNED=wu_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        swiglu_linear_parts[grid](
+            x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
+            X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
-        swiglu_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            gate_parts,
-            up_parts,
-            y,
-            M,
-            N,
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        swiglu_linear_combine[grid](
+            gate_parts, up_parts, y, M, N, *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         wg_tiles, wg_turned = lib.tiles(
@@ -601,119 +437,41 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
             wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
         )
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        swiglu_linear_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            wg_tiles,
-            wu_tiles,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            WG_TURNED=wg_turned,
-            WU_TURNED=wu_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        swiglu_linear_persistent[grid](
+            x_tiles, wg_tiles, wu_tiles, y_tiles, y, M, N, K, *y.stride(),
+            X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "split_pointers":
-        gate_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-            ),
-            device=wg.device,
-        )
-        up_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-            ),
-            device=wg.device,
-        )
-        swiglu_linear_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(N, config["BLOCK_N"]),
-            )
-        ](
-            x,
-            wg,
-            wu,
-            gate_parts,
-            up_parts,
-            M,
-            N,
-            K,
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            wg_n=wg.stride(0),
-            wg_k=wg.stride(1),
-            wu_n=wu.stride(0),
-            wu_k=wu.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        swiglu_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            gate_parts,
-            up_parts,
-            y,
-            M,
-            N,
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        gate_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
+        up_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        swiglu_linear_pointer_parts[grid](
+            x, wg, wu, gate_parts, up_parts, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        swiglu_linear_combine[grid](
+            gate_parts, up_parts, y, M, N, *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        swiglu_linear_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
-        ](
-            x,
-            wg,
-            wu,
-            y,
-            M,
-            N,
-            K,
-            x.stride(0),
-            x.stride(1),
-            wg.stride(0),
-            wg.stride(1),
-            wu.stride(0),
-            wu.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        swiglu_linear_tiles[grid](
+            x, wg, wu, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
@@ -823,35 +581,13 @@ def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.
 
 @triton.jit
 def swiglu_linear_forward_persistent(
-    x_tiles,
-    wg_tiles,
-    wu_tiles,
-    gate_kept_tiles,
-    gate_kept_ptr,
-    up_kept_tiles,
-    up_kept_ptr,
-    y_tiles,
-    y_ptr,
-    M,
-    N,
-    K,
-    gate_kept_m,
-    gate_kept_n,
-    up_kept_m,
-    up_kept_n,
-    y_m,
-    y_n,
-    X_TURNED: tl.constexpr,
-    WG_TURNED: tl.constexpr,
-    WU_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_tiles, wg_tiles, wu_tiles, gate_kept_tiles, gate_kept_ptr, up_kept_tiles, up_kept_ptr,
+    y_tiles, y_ptr, M, N, K, gate_kept_m, gate_kept_n, up_kept_m, up_kept_n, y_m, y_n,
+    X_TURNED: tl.constexpr, WG_TURNED: tl.constexpr, WU_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -897,26 +633,12 @@ def swiglu_linear_forward_persistent(
 
 @triton.jit
 def swiglu_linear_forward_parts(
-    x_tiles,
-    wg_tiles,
-    wu_tiles,
-    gate_parts_ptr,
-    up_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    X_TURNED: tl.constexpr,
-    WG_TURNED: tl.constexpr,
-    WU_TURNED: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    x_tiles, wg_tiles, wu_tiles, gate_parts_ptr, up_parts_ptr, M, N, K, CHUNK,
+    X_TURNED: tl.constexpr, WG_TURNED: tl.constexpr, WU_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
@@ -948,35 +670,12 @@ def swiglu_linear_forward_parts(
 
 @triton.jit
 def swiglu_linear_forward_tiles(
-    x_ptr,
-    wg_ptr,
-    wu_ptr,
-    gate_kept_ptr,
-    up_kept_ptr,
-    y_ptr,
-    M,
-    N,
-    K,
-    x_m,
-    x_k,
-    wg_n,
-    wg_k,
-    wu_n,
-    wu_k,
-    gate_kept_m,
-    gate_kept_n,
-    up_kept_m,
-    up_kept_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_ptr, wg_ptr, wu_ptr, gate_kept_ptr, up_kept_ptr, y_ptr, M, N, K, x_m, x_k, wg_n, wg_k,
+    wu_n, wu_k, gate_kept_m, gate_kept_n, up_kept_m, up_kept_n, y_m, y_n,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -1010,29 +709,12 @@ def swiglu_linear_forward_tiles(
 
 @triton.jit
 def swiglu_linear_forward_pointer_parts(
-    x_ptr,
-    wg_ptr,
-    wu_ptr,
-    gate_parts_ptr,
-    up_parts_ptr,
-    M,
-    N,
-    K,
-    CHUNK,
-    x_m,
-    x_k,
-    wg_n,
-    wg_k,
-    wu_n,
-    wu_k,
-    COMPUTE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
+    x_ptr, wg_ptr, wu_ptr, gate_parts_ptr, up_parts_ptr, M, N, K, x_m, x_k, wg_n, wg_k,
+    wu_n, wu_k, CHUNK,
+    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -1066,25 +748,11 @@ def swiglu_linear_forward_pointer_parts(
 
 @triton.jit
 def swiglu_linear_forward_combine(
-    gate_parts_ptr,
-    up_parts_ptr,
-    gate_kept_ptr,
-    up_kept_ptr,
-    y_ptr,
-    M,
-    N,
-    gate_kept_m,
-    gate_kept_n,
-    up_kept_m,
-    up_kept_n,
-    y_m,
-    y_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    gate_parts_ptr, up_parts_ptr, gate_kept_ptr, up_kept_ptr, y_ptr, M, N, gate_kept_m,
+    gate_kept_n, up_kept_m, up_kept_n, y_m, y_n,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
@@ -1107,19 +775,9 @@ def swiglu_linear_forward_combine(
 
 
 def choose_swiglu_linear_forward(
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    tf32x3: bool,
-    itemsize: int,
-    stored_bytes: int,
-    copied_bytes: int,
-    turned_bytes: int,
-    wide: bool,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
     found = []
@@ -1140,17 +798,13 @@ def choose_swiglu_linear_forward(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "split", config))
+            num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)), PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "split", config))
     # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
     if tma and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -1168,79 +822,55 @@ def choose_swiglu_linear_forward(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "split_small", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
+            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "split_small", config))
     # by descriptors, at most 64 rows, deep in K
     if tma and itemsize <= 2 and M <= 64:
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
         config = dict(
-            BLOCK_M=max(32, lib.pow2(M)),
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=6 if BLOCK_N == 32 else 4,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "slender", config))
+            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=6 if BLOCK_N == 32 else 4, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "slender", config))
     # by descriptors, in small tiles, three programs a multiprocessor
     if tma and itemsize <= 4:
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "stream", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "stream", config))
     # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=64,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
+            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
             PROGRAMS=2,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "twin", config))
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "twin", config))
     # by descriptors, in the widest tiles
     if tma and itemsize <= 2:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "persistent", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "persistent", config))
     # by descriptors, in square tiles
     if tma and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=64,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "square", config))
+            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "square", config))
     # by descriptors, in tiles of 64 rows, deep in K
     if tma and itemsize <= 2:
         BLOCK_N = (
@@ -1250,15 +880,11 @@ def choose_swiglu_linear_forward(
             else 32
         )
         config = dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=256 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if BLOCK_N == 64 else 6,
-            PROGRAMS=1,
-        )
-        found.append((lib.product_us("descriptors", config, 2, 0, *call), "narrow", config))
+            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
+            num_stages=4 if BLOCK_N == 64 else 6, PROGRAMS=1,
+        )  # fmt: skip
+        us = lib.product_us("descriptors", config, 2, 0, *call)
+        found.append((us, "narrow", config))
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if not hip and itemsize <= 4:
         BLOCK_M = max(16, min(64, lib.pow2(M)))
@@ -1278,66 +904,55 @@ def choose_swiglu_linear_forward(
             // 2,
         )
         config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "split_pointers", config))
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "split_pointers", config))
     # by pointers, in the widest tiles
     if not hip and itemsize <= 2:
         config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "large", config))
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "large", config))
     # by pointers, in square tiles
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=128,
-            BLOCK_N=64,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "medium", config))
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "medium", config))
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
         BLOCK_M = max(16, lib.pow2(M))
         BLOCK_N = 32 if N <= 64 * sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=(
-                (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-                if wide or BLOCK_M + 2 * BLOCK_N <= 48
-                else min(64, 128 // itemsize)
-            ),
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+        BLOCK_K = (
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
+            if wide or BLOCK_M + 2 * BLOCK_N <= 48
+            else min(64, 128 // itemsize)
         )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "slim", config))
+        config = dict(
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "slim", config))
     # by pointers, 16 columns
     if not hip and itemsize <= 4:
         config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
-        found.append((lib.product_us("pointers", config, 2, 0, *call), "thin", config))
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
+        us = lib.product_us("pointers", config, 2, 0, *call)
+        found.append((us, "thin", config))
     # by pointers, in small tiles
     config = dict(
-        BLOCK_M=64,
-        BLOCK_N=32,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=32, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
-    found.append((lib.product_us("pointers", config, 2, 0, *call), "small", config))
+    )  # fmt: skip
+    us = lib.product_us("pointers", config, 2, 0, *call)
+    found.append((us, "small", config))
     return min(found)[1:]
 
 
@@ -1356,24 +971,14 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(wg.device)
     variant, config = choose_swiglu_linear_forward(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms
-    )
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
+        sms,
+    )  # fmt: skip
+    compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     if variant in ("split", "split_small"):
-        gate_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-            ),
-            device=wg.device,
-        )
-        up_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-            ),
-            device=wg.device,
-        )
+        gate_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
+        up_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         wg_tiles, wg_turned = lib.tiles(
             wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
@@ -1381,60 +986,27 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         wu_tiles, wu_turned = lib.tiles(
             wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
         )
-        swiglu_linear_forward_parts[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    config["PARTS"]
-                    * triton.cdiv(M, config["BLOCK_M"])
-                    * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            wg_tiles,
-            wu_tiles,
-            gate_parts,
-            up_parts,
-            M,
-            N,
-            K,
-            X_TURNED=x_turned,
-            WG_TURNED=wg_turned,
-            WU_TURNED=wu_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        swiglu_linear_forward_parts[grid](
+            x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
+            X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
+            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
-        swiglu_linear_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            gate_parts,
-            up_parts,
-            gate_kept,
-            up_kept,
-            y,
-            M,
-            N,
-            gate_kept.stride(0),
-            gate_kept.stride(1),
-            up_kept.stride(0),
-            up_kept.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        swiglu_linear_forward_combine[grid](
+            gate_parts, up_parts, gate_kept, up_kept, y, M, N, *gate_kept.stride(),
+            *up_kept.stride(), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         wg_tiles, wg_turned = lib.tiles(
@@ -1446,139 +1018,44 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         gate_kept_tiles = lib.tiles_to_store(gate_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
         up_kept_tiles = lib.tiles_to_store(up_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
         y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        swiglu_linear_forward_persistent[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            wg_tiles,
-            wu_tiles,
-            gate_kept_tiles,
-            gate_kept,
-            up_kept_tiles,
-            up_kept,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            gate_kept.stride(0),
-            gate_kept.stride(1),
-            up_kept.stride(0),
-            up_kept.stride(1),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            WG_TURNED=wg_turned,
-            WU_TURNED=wu_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
+        grid = (
+            min(
+                config["PROGRAMS"] * sms,
+                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
+            ),
+        )
+        swiglu_linear_forward_persistent[grid](
+            x_tiles, wg_tiles, wu_tiles, gate_kept_tiles, gate_kept, up_kept_tiles, up_kept,
+            y_tiles, y, M, N, K, *gate_kept.stride(), *up_kept.stride(), *y.stride(),
+            X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
+            PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
-        )
+        )  # fmt: skip
     elif variant == "split_pointers":
-        gate_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-            ),
-            device=wg.device,
-        )
-        up_parts = torch.empty(
-            (config["PARTS"], M, N),
-            dtype=(
-                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
-            ),
-            device=wg.device,
-        )
-        swiglu_linear_forward_pointer_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(N, config["BLOCK_N"]),
-            )
-        ](
-            x,
-            wg,
-            wu,
-            gate_parts,
-            up_parts,
-            M,
-            N,
-            K,
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            wg_n=wg.stride(0),
-            wg_k=wg.stride(1),
-            wu_n=wu.stride(0),
-            wu_k=wu.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-        swiglu_linear_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            gate_parts,
-            up_parts,
-            gate_kept,
-            up_kept,
-            y,
-            M,
-            N,
-            gate_kept.stride(0),
-            gate_kept.stride(1),
-            up_kept.stride(0),
-            up_kept.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        gate_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
+        up_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        swiglu_linear_forward_pointer_parts[grid](
+            x, wg, wu, gate_parts, up_parts, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        swiglu_linear_forward_combine[grid](
+            gate_parts, up_parts, gate_kept, up_kept, y, M, N, *gate_kept.stride(),
+            *up_kept.stride(), *y.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
+            BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        swiglu_linear_forward_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
-        ](
-            x,
-            wg,
-            wu,
-            gate_kept,
-            up_kept,
-            y,
-            M,
-            N,
-            K,
-            x.stride(0),
-            x.stride(1),
-            wg.stride(0),
-            wg.stride(1),
-            wu.stride(0),
-            wu.stride(1),
-            gate_kept.stride(0),
-            gate_kept.stride(1),
-            up_kept.stride(0),
-            up_kept.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        swiglu_linear_forward_tiles[grid](
+            x, wg, wu, gate_kept, up_kept, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
+            *gate_kept.stride(), *up_kept.stride(), *y.stride(),
+            COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def allocate_swiglu_linear_forward(
@@ -1692,29 +1169,12 @@ def swiglu_linear_forward(
 
 @triton.jit
 def swiglu_linear_backward_dx_sum_tiles(
-    dy_ptr,
-    gate_kept_ptr,
-    wu_ptr,
-    dx_sum_ptr,
-    M,
-    K,
-    N,
-    dy_m,
-    dy_n,
-    gate_kept_m,
-    gate_kept_n,
-    wu_n,
-    wu_k2,
-    dx_sum_m,
-    dx_sum_k2,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    dy_ptr, gate_kept_ptr, wu_ptr, dx_sum_ptr, M, K, N, dy_m, dy_n, gate_kept_m,
+    gate_kept_n, wu_n, wu_k2, dx_sum_m, dx_sum_k2,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1750,29 +1210,12 @@ def swiglu_linear_backward_dx_sum_tiles(
 
 @triton.jit
 def swiglu_linear_backward_dx_sum_parts(
-    dy_ptr,
-    gate_kept_ptr,
-    wu_ptr,
-    dx_sum_parts_ptr,
-    M,
-    K,
-    N,
-    CHUNK,
-    dy_m,
-    dy_n,
-    gate_kept_m,
-    gate_kept_n,
-    wu_n,
-    wu_k2,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, gate_kept_ptr, wu_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, gate_kept_m,
+    gate_kept_n, wu_n, wu_k2, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -1810,17 +1253,10 @@ def swiglu_linear_backward_dx_sum_parts(
 
 @triton.jit
 def swiglu_linear_backward_dx_sum_combine(
-    dx_sum_parts_ptr,
-    dx_sum_ptr,
-    M,
-    K,
-    dx_sum_m,
-    dx_sum_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    dx_sum_parts_ptr, dx_sum_ptr, M, K, dx_sum_m, dx_sum_k2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1837,35 +1273,13 @@ def swiglu_linear_backward_dx_sum_combine(
 
 @triton.jit
 def swiglu_linear_backward_dx_tiles(
-    dy_ptr,
-    up_kept_ptr,
-    gate_kept_ptr,
-    wg_ptr,
-    dx_sum_ptr,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dy_m,
-    dy_n,
-    up_kept_m,
-    up_kept_n,
-    gate_kept_m,
-    gate_kept_n,
-    wg_n,
-    wg_k2,
-    dx_sum_m,
-    dx_sum_k2,
-    dx_m,
+    dy_ptr, up_kept_ptr, gate_kept_ptr, wg_ptr, dx_sum_ptr, dx_ptr, M, K, N, dy_m, dy_n,
+    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, wg_n, wg_k2, dx_sum_m, dx_sum_k2, dx_m,
     dx_k2,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -1910,32 +1324,12 @@ def swiglu_linear_backward_dx_tiles(
 
 @triton.jit
 def swiglu_linear_backward_dx_parts(
-    dy_ptr,
-    up_kept_ptr,
-    gate_kept_ptr,
-    wg_ptr,
-    dx_sum2_parts_ptr,
-    M,
-    K,
-    N,
-    CHUNK,
-    dy_m,
-    dy_n,
-    up_kept_m,
-    up_kept_n,
-    gate_kept_m,
-    gate_kept_n,
-    wg_n,
-    wg_k2,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, up_kept_ptr, gate_kept_ptr, wg_ptr, dx_sum2_parts_ptr, M, K, N, dy_m, dy_n,
+    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, wg_n, wg_k2, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -1980,20 +1374,10 @@ def swiglu_linear_backward_dx_parts(
 
 @triton.jit
 def swiglu_linear_backward_dx_combine(
-    dx_sum2_parts_ptr,
-    dx_sum_ptr,
-    dx_ptr,
-    M,
-    K,
-    dx_sum_m,
-    dx_sum_k2,
-    dx_m,
-    dx_k2,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    dx_sum2_parts_ptr, dx_sum_ptr, dx_ptr, M, K, dx_sum_m, dx_sum_k2, dx_m, dx_k2,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -2012,35 +1396,12 @@ def swiglu_linear_backward_dx_combine(
 
 @triton.jit
 def swiglu_linear_backward_dwg_tiles(
-    dy_ptr,
-    up_kept_ptr,
-    gate_kept_ptr,
-    x_ptr,
-    dwg_ptr,
-    dwu_ptr,
-    N,
-    K,
-    M,
-    dy_m,
-    dy_n,
-    up_kept_m,
-    up_kept_n,
-    gate_kept_m,
-    gate_kept_n,
-    x_m,
-    x_k,
-    dwg_n,
-    dwg_k,
-    dwu_n,
-    dwu_k,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    dy_ptr, up_kept_ptr, gate_kept_ptr, x_ptr, dwg_ptr, dwu_ptr, N, K, M, dy_m, dy_n,
+    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, x_m, x_k, dwg_n, dwg_k, dwu_n, dwu_k,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-):
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -2097,33 +1458,12 @@ def swiglu_linear_backward_dwg_tiles(
 
 @triton.jit
 def swiglu_linear_backward_dwg_parts(
-    dy_ptr,
-    up_kept_ptr,
-    gate_kept_ptr,
-    x_ptr,
-    dwg_sum_parts_ptr,
-    dwu_sum_parts_ptr,
-    N,
-    K,
-    M,
-    CHUNK,
-    dy_m,
-    dy_n,
-    up_kept_m,
-    up_kept_n,
-    gate_kept_m,
-    gate_kept_n,
-    x_m,
-    x_k,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PARTS: tl.constexpr,
-):
+    dy_ptr, up_kept_ptr, gate_kept_ptr, x_ptr, dwg_sum_parts_ptr, dwu_sum_parts_ptr, N, K,
+    M, dy_m, dy_n, up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, x_m, x_k, CHUNK,
+    COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n)
@@ -2182,21 +1522,11 @@ def swiglu_linear_backward_dwg_parts(
 
 @triton.jit
 def swiglu_linear_backward_dwg_combine(
-    dwg_sum_parts_ptr,
-    dwu_sum_parts_ptr,
-    dwg_ptr,
-    dwu_ptr,
-    N,
-    K,
-    dwg_n,
-    dwg_k,
-    dwu_n,
+    dwg_sum_parts_ptr, dwu_sum_parts_ptr, dwg_ptr, dwu_ptr, N, K, dwg_n, dwg_k, dwu_n,
     dwu_k,
-    COMPUTE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
-):
+):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
@@ -2217,8 +1547,8 @@ def swiglu_linear_backward_dwg_combine(
 
 
 def choose_swiglu_linear_backward_dx_sum(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -2226,90 +1556,73 @@ def choose_swiglu_linear_backward_dx_sum(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
-            num_stages=4,
-        )
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=min(4 if M <= 32 else 5, 4),
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_sum) -> None:
@@ -2325,91 +1638,43 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_swiglu_linear_backward_dx_sum(M, K, N, itemsize, hip, sms)
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "split":
-        dx_sum_parts = torch.empty(
-            (config["PARTS"], M, K),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=dy.device,
-        )
-        swiglu_linear_backward_dx_sum_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            dy,
-            gate_kept,
-            wu,
-            dx_sum_parts,
-            M,
-            K,
-            N,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            gate_kept_m=gate_kept.stride(0),
-            gate_kept_n=gate_kept.stride(1),
-            wu_n=wu.stride(0),
-            wu_k2=wu.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=dy.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        swiglu_linear_backward_dx_sum_parts[grid](
+            dy, gate_kept, wu, dx_sum_parts, M, K, N, *dy.stride(), *gate_kept.stride(),
+            *wu.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
-        swiglu_linear_backward_dx_sum_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
-            dx_sum_parts,
-            dx_sum,
-            M,
-            K,
-            dx_sum.stride(0),
-            dx_sum.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        swiglu_linear_backward_dx_sum_combine[grid](
+            dx_sum_parts, dx_sum, M, K, *dx_sum.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        swiglu_linear_backward_dx_sum_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            dy,
-            gate_kept,
-            wu,
-            dx_sum,
-            M,
-            K,
-            N,
-            dy.stride(0),
-            dy.stride(1),
-            gate_kept.stride(0),
-            gate_kept.stride(1),
-            wu.stride(0),
-            wu.stride(1),
-            dx_sum.stride(0),
-            dx_sum.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        swiglu_linear_backward_dx_sum_tiles[grid](
+            dy, gate_kept, wu, dx_sum, M, K, N, *dy.stride(), *gate_kept.stride(), *wu.stride(),
+            *dx_sum.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_swiglu_linear_backward_dx(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -2417,90 +1682,74 @@ def choose_swiglu_linear_backward_dx(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
             or K >= 4096
-            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
             num_stages=4 if BLOCK_N <= 32 else 3,
-        )
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=min(4 if M <= 32 else 5, 3),
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 3),
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx) -> None:
@@ -2516,103 +1765,43 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_swiglu_linear_backward_dx(M, K, N, itemsize, hip, sms)
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "split":
-        dx_sum2_parts = torch.empty(
-            (config["PARTS"], M, K),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=dy.device,
-        )
-        swiglu_linear_backward_dx_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(M, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            dy,
-            up_kept,
-            gate_kept,
-            wg,
-            dx_sum2_parts,
-            M,
-            K,
-            N,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            up_kept_m=up_kept.stride(0),
-            up_kept_n=up_kept.stride(1),
-            gate_kept_m=gate_kept.stride(0),
-            gate_kept_n=gate_kept.stride(1),
-            wg_n=wg.stride(0),
-            wg_k2=wg.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        dx_sum2_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=dy.device)
+        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        swiglu_linear_backward_dx_parts[grid](
+            dy, up_kept, gate_kept, wg, dx_sum2_parts, M, K, N, *dy.stride(), *up_kept.stride(),
+            *gate_kept.stride(), *wg.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
-        swiglu_linear_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
-            dx_sum2_parts,
-            dx_sum,
-            dx,
-            M,
-            K,
-            dx_sum.stride(0),
-            dx_sum.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        swiglu_linear_backward_dx_combine[grid](
+            dx_sum2_parts, dx_sum, dx, M, K, *dx_sum.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        swiglu_linear_backward_dx_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            dy,
-            up_kept,
-            gate_kept,
-            wg,
-            dx_sum,
-            dx,
-            M,
-            K,
-            N,
-            dy.stride(0),
-            dy.stride(1),
-            up_kept.stride(0),
-            up_kept.stride(1),
-            gate_kept.stride(0),
-            gate_kept.stride(1),
-            wg.stride(0),
-            wg.stride(1),
-            dx_sum.stride(0),
-            dx_sum.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        swiglu_linear_backward_dx_tiles[grid](
+            dy, up_kept, gate_kept, wg, dx_sum, dx, M, K, N, *dy.stride(), *up_kept.stride(),
+            *gate_kept.stride(), *wg.stride(), *dx_sum.stride(), *dx.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def choose_swiglu_linear_backward_dwg(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
-) -> tuple[str, dict]:
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
@@ -2620,90 +1809,74 @@ def choose_swiglu_linear_backward_dwg(
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= sms
             or K >= 4096
-            and triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 32) <= sms
         )
     ):
-        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
-        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_M = max(16, min(64, lib.pow2(M)))
+        BLOCK_N = max(16, min(32, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = max(
             1,
-            triton.next_power_of_2(
+            lib.pow2(
                 min(
-                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
-                    triton.cdiv(K, 4 * BLOCK_K),
+                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+                    lib.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
             )
             // 2,
         )
         return "split", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=8,
-            PARTS=PARTS,
-            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
-            num_warps=4,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
             num_stages=4 if BLOCK_M <= 32 else 3,
-        )
+        )  # fmt: skip
     # by pointers, in the widest tiles
     if (
         not hip
         and itemsize <= 2
         and M > 64
         and N > 64
-        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms
     ):
         return "large", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
-        )
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
+        )  # fmt: skip
     # by pointers, in square tiles
     if (
         not hip
         and itemsize <= 4
         and M > 64
         and N > 32
-        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 4 * sms
     ):
         return "medium", dict(
-            BLOCK_M=128,
-            BLOCK_N=64,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
+            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
             num_stages=4 if itemsize <= 2 else 3,
-        )
+        )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
+        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
         return "slim", dict(
-            BLOCK_M=max(16, triton.next_power_of_2(M)),
-            BLOCK_N=32 if N <= 64 * sms else 32,
-            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=min(4 if M <= 32 else 5, 3),
-        )
+            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 32, BLOCK_K=BLOCK_K,
+            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 3),
+        )  # fmt: skip
     # by pointers, 16 columns
     if (
         not hip
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= sms)
     ):
         return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
-        )
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
+        )  # fmt: skip
     # by pointers, in small tiles
     return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=32,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
+        BLOCK_M=64, BLOCK_N=32, BLOCK_K=32, GROUP_M=8, num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
-    )
+    )  # fmt: skip
 
 
 def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dwu) -> None:
@@ -2719,129 +1892,50 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_swiglu_linear_backward_dwg(N, K, M, itemsize, hip, sms)
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else torch.float32
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "split":
-        dwg_sum_parts = torch.empty(
-            (config["PARTS"], N, K),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=dy.device,
-        )
-        dwu_sum_parts = torch.empty(
-            (config["PARTS"], N, K),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=dy.device,
-        )
-        swiglu_linear_backward_dwg_parts[
-            (
-                config["PARTS"]
-                * triton.cdiv(N, config["BLOCK_M"])
-                * triton.cdiv(K, config["BLOCK_N"]),
-            )
-        ](
-            dy,
-            up_kept,
-            gate_kept,
-            x,
-            dwg_sum_parts,
-            dwu_sum_parts,
-            N,
-            K,
-            M,
-            dy_m=dy.stride(0),
-            dy_n=dy.stride(1),
-            up_kept_m=up_kept.stride(0),
-            up_kept_n=up_kept.stride(1),
-            gate_kept_m=gate_kept.stride(0),
-            gate_kept_n=gate_kept.stride(1),
-            x_m=x.stride(0),
-            x_k=x.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        dwg_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=dy.device)
+        dwu_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=dy.device)
+        grid = (config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        swiglu_linear_backward_dwg_parts[grid](
+            dy, up_kept, gate_kept, x, dwg_sum_parts, dwu_sum_parts, N, K, M, *dy.stride(),
+            *up_kept.stride(), *gate_kept.stride(), *x.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
-        swiglu_linear_backward_dwg_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
-            dwg_sum_parts,
-            dwu_sum_parts,
-            dwg,
-            dwu,
-            N,
-            K,
-            dwg.stride(0),
-            dwg.stride(1),
-            dwu.stride(0),
-            dwu.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            BLOCK_M=2,
-            BLOCK_N=256,
-            PARTS=config["PARTS"],
-        )
+        )  # fmt: skip
+        grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
+        swiglu_linear_backward_dwg_combine[grid](
+            dwg_sum_parts, dwu_sum_parts, dwg, dwu, N, K, *dwg.stride(), *dwu.stride(),
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+        )  # fmt: skip
     else:
-        swiglu_linear_backward_dwg_tiles[
-            (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-        ](
-            dy,
-            up_kept,
-            gate_kept,
-            x,
-            dwg,
-            dwu,
-            N,
-            K,
-            M,
-            dy.stride(0),
-            dy.stride(1),
-            up_kept.stride(0),
-            up_kept.stride(1),
-            gate_kept.stride(0),
-            gate_kept.stride(1),
-            x.stride(0),
-            x.stride(1),
-            dwg.stride(0),
-            dwg.stride(1),
-            dwu.stride(0),
-            dwu.stride(1),
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
+        grid = (lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        swiglu_linear_backward_dwg_tiles[grid](
+            dy, up_kept, gate_kept, x, dwg, dwu, N, K, M, *dy.stride(), *up_kept.stride(),
+            *gate_kept.stride(), *x.stride(), *dwg.stride(), *dwu.stride(),
+            COMPUTE=COMPUTE, HALF=x.element_size() == 2, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
-        )
+        )  # fmt: skip
 
 
 def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dwu) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     M, K = x.shape
-    dx_sum = (
-        torch.empty(
-            (M, K),
-            dtype=(
-                torch.float64
-                if torch.float64
-                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        if dx is not None
-        else None
+    compute = (
+        torch.float64
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else torch.float32
     )
+    dx_sum = torch.empty((M, K), dtype=compute, device=x.device) if dx is not None else None
     if dx is not None:
         launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_sum)
     if dx is not None:

@@ -27,8 +27,9 @@ def vector_add_float_flat_block(
 
 @triton.jit
 def vector_add_float_flat(
-    x_ptr, y_ptr, z_ptr, N, x_n, y_n, z_n, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
-):
+    x_ptr, y_ptr, z_ptr, N, x_n, y_n, z_n,
+    COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """BLOCK elements a program."""
     n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
@@ -70,18 +71,11 @@ def launch_vector_add_float(x, y, z) -> None:
     itemsize = x.element_size()
     _, config = choose_vector_add_float(itemsize)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
-    vector_add_float_flat[(triton.cdiv(N, config["BLOCK"]),)](
-        x,
-        y,
-        z,
-        N,
-        x.stride(0),
-        y.stride(0),
-        z.stride(0),
-        COMPUTE=COMPUTE,
-        enable_fp_fusion=True,
-        **config,
-    )
+    grid = (lib.cdiv(N, config["BLOCK"]),)
+    vector_add_float_flat[grid](
+        x, y, z, N, x.stride(0), y.stride(0), z.stride(0),
+        COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def choose_vector_add_int(itemsize: int) -> tuple[str, dict]:
@@ -95,9 +89,11 @@ def launch_vector_add_int(x, y, z) -> None:
     N = x.shape[0]
     itemsize = x.element_size()
     _, config = choose_vector_add_int(itemsize)
-    vector_add_int_flat[(triton.cdiv(N, config["BLOCK"]),)](
-        x, y, z, N, x.stride(0), y.stride(0), z.stride(0), enable_fp_fusion=True, **config
-    )
+    grid = (lib.cdiv(N, config["BLOCK"]),)
+    vector_add_int_flat[grid](
+        x, y, z, N, x.stride(0), y.stride(0), z.stride(0),
+        enable_fp_fusion=True, **config,
+    )  # fmt: skip
 
 
 def allocate_vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

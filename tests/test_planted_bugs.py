@@ -32,6 +32,7 @@ class Bug:
     old: str
     new: str
     catcher: str = "run"
+    shared: bool = False  # in the library, which only a module that stands alone holds itself
 
 
 BUGS = (
@@ -50,11 +51,11 @@ BUGS = (
     Bug("last block left out", "layer_norm", "range(0, D, BLOCK)", "range(0, D - 1, BLOCK)"),
     Bug("output read again unrounded", "twice", ".to(x_ptr.dtype.element_ty)", ""),
     Bug("i32 accumulator", "count", "tl.int64", "tl.int32"),
-    Bug("stride taken for 1", "softmax", "x.stride(1)", "1"),
+    Bug("stride taken for 1", "softmax", "*x.stride()", "x.stride(0), 1"),
     Bug("one part too few", "row_sum", "parts < PARTS)", "parts < PARTS - 1)"),
     Bug("padding not left out", "avg_pool2d", "(x_w >= 0) & ", ""),
-    Bug("last of equal extremes", "row_argmax", "(i < j)", "(i > j)"),
-    Bug("NaN is no extreme", "row_argmax", "| ((a != a) & (b == b)) ", ""),
+    Bug("last of equal extremes", "row_argmax", "(i < j)", "(i > j)", shared=True),
+    Bug("NaN is no extreme", "row_argmax", "| ((a != a) & (b == b)) ", "", shared=True),
     Bug("lost NaN", "row_max", "lib.nan_max", "lib.larger", "ptx"),
     Bug("tf32 for ieee", "product", 'runtime.f32_precision("ieee")', '"tf32"', "ptx"),
     Bug(
@@ -73,7 +74,7 @@ def spec_text(name: str) -> str:
 
 def planted(bug: Bug) -> tuple[str, str]:
     """The module's source as generated, and with the bug."""
-    source = pipeline.build(spec_text(bug.spec), f"{bug.spec}.op").source
+    source = pipeline.build(spec_text(bug.spec), f"{bug.spec}.op", standalone=bug.shared).source
     assert bug.old in source, f"nowhere in {bug.spec}: {bug.old}"
     return source, source.replace(bug.old, bug.new)
 

@@ -89,17 +89,17 @@ def test_what_follows_from_a_size_is_no_knob():
     _, _, chooser = step_of(built_of("softmax"))
     assert set(chooser.knobs("rows")) == {"ROWS", "num_warps"}
     assert not {"PARTS", "CHUNK"} & set(chooser.knobs("split"))
-    forced = chooser.with_first("loop", {"BLOCK": 512, "num_warps": 4}, {"triton": triton})
+    forced = chooser.with_first("loop", {"BLOCK": 512, "num_warps": 4}, {"lib": lib})
     assert forced(8192, 4096, False, True, 2, False, 132) == (
         "loop",
         {"ROWS": 1, "BLOCK": 512, "num_warps": 4},
     )
     # Its own condition still holds it back, and then the plan chooses.
-    forced = chooser.with_first("rows", {"num_warps": 16}, {"triton": triton})
+    forced = chooser.with_first("rows", {"num_warps": 16}, {"lib": lib})
     assert forced(8192, 4096, False, True, 2, False, 132)[1]["num_warps"] == 16
     assert forced(8192, 1 << 16, False, True, 2, False, 132)[0] == "loop"
     # What speaks of a changed knob follows it: a part is a whole number of blocks.
-    forced = chooser.with_first("split", {"BLOCK": 512}, {"triton": triton})
+    forced = chooser.with_first("split", {"BLOCK": 512}, {"lib": lib})
     name, config = forced(4, 1 << 20, False, True, 2, False, 132)
     assert name == "split" and config["CHUNK"] * config["PARTS"] >= 1 << 20
     assert config["CHUNK"] % 512 == 0

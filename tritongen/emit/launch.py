@@ -7,7 +7,7 @@ its tensors to what the kernels walk, asks `choose`, and launches; it checks not
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tritongen.emit.body import Context
@@ -33,16 +33,14 @@ from tritongen.emit.sizes import (
     whole,
 )
 from tritongen.emit.text import launch_text
-from tritongen.emit.view import KernelView
+from tritongen.emit.view import KernelView, call_lines
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.schedule import rules
 from tritongen.schedule.estimates import in_turn, shared
 from tritongen.schedule.plan import Pack, Step, Variant, View, pack_dims, stored_dims
 
-HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
-# Where many candidates are compared: triton.cdiv takes 3 us a call.
-QUICK = {"pow2": "lib.pow2", "cdiv": "lib.cdiv"}
+HOST_FUNCTIONS = {"pow2": "lib.pow2", "cdiv": "lib.cdiv"}  # triton.cdiv takes 3 us a call
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
 LAUNCH_WORDS = frozenset(
     """allow_flush_denorm allowed_dot_input_precisions arch backend backend_name debug default_dot_input_precision
@@ -58,15 +56,15 @@ TORCH_DTYPES = {
 }  # fmt: skip
 
 
-Candidate = tuple[str, str, tuple[str, ...], str]  # when, why, assignments, result
+Candidate = tuple[str, str, tuple[str, ...]]  # when, why, lines
+LONG = 48  # characters of what is better read on a line of its own
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchView:
     """choose and launch of one step, as complete lines."""
 
-    choose_name: str
-    choose_parameters: str
+    choose: str  # its opening
     first: tuple[
         Candidate, ...
     ]  # of which the first that holds is taken, before estimates are compared
@@ -102,7 +100,8 @@ def launch_view(
     names = [n for n, _ in facts]
     local = fact_names(context, step)
     given = [local.get(n, n) for n in names]
-    parameters = ", ".join(f"{n}: {'bool' if n in BOOLEANS else 'int'}" for n in names)
+    parameters = [f"{n}: {'bool' if n in BOOLEANS else 'int'}" for n in names]
+    heading = call_lines(f"choose_{step.name}", parameters, end=" -> tuple[str, dict]:")
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
     shared = [t for t in touched(step) if is_shared(step, t)]
@@ -117,21 +116,18 @@ def launch_view(
     branches = alike(
         [(v.name, branch(context, step, v, kernels, shared_packs)) for v in step.variants]
     )
-    if len(branches) == 1:
-        call = f"_, config = choose_{step.name}({', '.join(given)})"
-    else:
-        call = f"variant, config = choose_{step.name}({', '.join(given)})"
+    which = "_" if len(branches) == 1 else "variant"
+    call = call_lines(f"{which}, config = choose_{step.name}", given)
     precision = precision_lines(step, kernels)
     first, compared, others = in_turn(step)
-    body = [*view_lines, *precision, *fact_lines, call, *lines, *packing]
+    body = [*view_lines, *precision, *fact_lines, *call, *lines, *packing]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(context.measured, everything)
     opening += batch_lines(context.measured, everything)
     named = set(re.findall(r"\w+", "\n".join([*opening, everything])))
     taken = [name for name in (*tensors, *values) if alone or name in named]
     return LaunchView(
-        f"choose_{step.name}",
-        parameters,
+        "\n".join(heading),
         tuple(map(choose_branch, first)),
         estimate_lines(step),
         tuple(map(choose_branch, compared)),
@@ -270,7 +266,7 @@ def precision_lines(step: Step, kernels: dict[str, KernelView]) -> list[str]:
 def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) -> list[str]:
     """COMPUTE, INDEX and scalars as the kernels want them."""
     used = {a for k in step.kernels for a in kernels[k.name].arguments}
-    lines = []
+    lines = compute_lines(context, [d for v in step.variants for _, d, _ in v.scratch])
     if "COMPUTE=COMPUTE" in used or (
         context.wide and any(s.name in used for s in context.op.scalars)
     ):
@@ -327,44 +323,69 @@ def branch(
     for name, tensor in variant.zeroed:
         if name not in made_here:
             lines.append(("" if name == tensor else f"{name} = ") + f"{tensor}.zero_()")
+    before = ""
     for launch in variant.launches:
         kernel = kernels[launch.kernel]
         lines += kernel.setup
         grid = ", ".join(rule_text(r, renames | dict(launch.config)) for r in launch.grid)
-        passed = [a for a in kernel.arguments if a != 'config["CHUNK"]']
-        parameters = [p.split(":")[0] for p in kernel.parameters]
-        if len(passed) < len(kernel.arguments):  # by name, since the config gives it
-            cut = parameters.index("CHUNK")
-            plain, rest = passed[:cut], zip(parameters[cut + 1 :], passed[cut:], strict=False)
-            named = [a if "=" in a else f"{p}={a}" for p, a in rest]
-            passed = [*plain, *named]
-        comma = "," if len(launch.grid) == 1 else ""
-        # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
+        grid = f"({grid},)" if len(launch.grid) == 1 else f"({grid})"
         own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
-        if own:
-            shared = [
-                n for n, _ in variant.config if n in parameters and n not in dict(launch.config)
-            ]
-            own += [f'{name}=config["{name}"]' for name in shared]
-        passed += ["enable_fp_fusion=True", *(own or config_texts(variant, parameters))]
-        lines.append(f"{kernel.name}[({grid}{comma})]({', '.join(passed)})")
+        taken = [n for n, _ in variant.config if n in kernel.names or not own and not n.isupper()]
+        taken = [n for n in taken if n not in dict(launch.config)]
+        if own or len(taken) < len(variant.config):
+            own += [f'{name}=config["{name}"]' for name in taken]
+        lines += launch_lines(context, step, kernel, grid, own or ["**config"], before)
+        before = grid
     return tuple(lines)
 
 
-def config_texts(variant: Variant, parameters: list[str]) -> list[str]:
-    """A config as a kernel takes it: what it has no parameter for is left out."""
-    taken = [n for n, _ in variant.config if n in parameters or not n.isupper()]
-    if len(taken) == len(variant.config):
-        return ["**config"]
-    return [f'{name}=config["{name}"]' for name in taken]
+def launch_lines(
+    context: Context, step: Step, kernel: KernelView, grid: str, config: list[str], before: str
+) -> list[str]:
+    """One launch; `before`: the grid of the launch in front of it."""
+    plain = [a for a in kernel.arguments if "=" not in a and not a.startswith("config[")]
+    constants = [a for a in kernel.arguments if "=" in a]
+    positional = strides_together(plain, lambda t: rank_of(context, step, kernel.name, t))
+    # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
+    named = [*constants, "enable_fp_fusion=True", *config]
+    short = call_lines(f"{kernel.name}[{grid}]", positional, named)
+    if len(short) == 1:
+        return short
+    own = [] if grid == before else [f"grid = {grid}"]
+    return [*own, *call_lines(f"{kernel.name}[grid]", positional, named)]
+
+
+def strides_together(arguments: list[str], rank: Callable[[str], int]) -> list[str]:
+    """Arguments with `*x.stride()` for all strides of x in their order."""
+    out = list[str]()
+    while arguments:
+        tensor = arguments[0].removesuffix(".stride(0)")
+        every = [f"{tensor}.stride({k})" for k in range(rank(tensor))]
+        together = len(every) > 1 and arguments[: len(every)] == every
+        out.append(f"*{tensor}.stride()" if together else arguments[0])
+        arguments = arguments[len(every) if together else 1 :]
+    return out
+
+
+def rank_of(context: Context, step: Step, kernel: str, tensor: str) -> int:
+    """The dims of a tensor as a kernel is given it; 0 of what is none."""
+    if tensor in dict(step.merged):
+        return 3
+    view = seen_by(step, kernel, tensor)
+    return len(context.dims.get(tensor, ()) if view is None else view.shape)
+
+
+def compute_lines(context: Context, dtypes: Iterable[str]) -> list[str]:
+    """The dtype that a call computes in, where storage of these is made and it depends on the call."""
+    if not context.wide or "compute" not in dtypes:
+        return []
+    return [f"compute = torch.float64 if {is_wide_text(context)} else torch.float32"]
 
 
 def host_dtype(context: Context, dtype: str) -> str:
-    """A dtype as torch names it, in the launch function."""
+    """A dtype as torch names it, in the launch function (behind `compute_lines`)."""
     if dtype == "compute":
-        if not context.wide:
-            return "torch.float32"
-        return f"torch.float64 if {is_wide_text(context)} else torch.float32"
+        return "compute" if context.wide else "torch.float32"
     if dtype in TORCH_DTYPES:
         return TORCH_DTYPES[dtype]
     return f"{context.op.typed(dtype).name}.dtype"
@@ -373,20 +394,20 @@ def host_dtype(context: Context, dtype: str) -> str:
 def choose_branch(variant: Variant) -> Candidate:
     """What another entry speaks of gets a name of its own."""
     estimate = variant.estimate
-    renames = {} if estimate is None else QUICK
-    rule = {name: rule_text(text, renames) for name, text in variant.config}
+    rule = {name: rule_text(text, {}) for name, text in variant.config}
     asked = () if estimate is None else estimate.asked
     spoken = set().union(*map(rules.names, (*asked, *(text for _, text in variant.config))))
+    spoken |= {name for name, text in rule.items() if len(text) > LONG}
     lines = [f"{name} = {text}" for name, text in rule.items() if name in spoken]
-    entries = ", ".join(f"{name}={name if name in spoken else rule[name]}" for name in rule)
-    result = f'return "{variant.name}", dict({entries})'
-    if estimate is not None:
-        lines.append(f"config = dict({entries})")
-        told = ", ".join(rule_text(rule, renames) for rule in asked)
-        us = f'lib.{estimate.model}("{estimate.kind}", config, {told}, *call)'
-        result = f'found.append(({us}, "{variant.name}", config))'
-    when = "" if variant.when == "True" else rule_text(variant.when, renames)
-    return when, variant.why, tuple(lines), result
+    entries = [f"{name}={name if name in spoken else rule[name]}" for name in rule]
+    when = "" if variant.when == "True" else rule_text(variant.when, {})
+    if estimate is None:
+        result = call_lines(f'return "{variant.name}", dict', entries)
+        return when, variant.why, (*lines, *result)
+    told = ", ".join(rule_text(rule, {}) for rule in asked)
+    lines += call_lines("config = dict", entries)
+    lines += call_lines(f"us = lib.{estimate.model}", [f'"{estimate.kind}", config, {told}, *call'])
+    return when, variant.why, (*lines, f'found.append((us, "{variant.name}", config))')
 
 
 def estimate_lines(step: Step) -> tuple[str, ...]:
@@ -407,7 +428,7 @@ def scratch_lines(
 
     `alike`: the output that one lies as; `where`: the condition under which one is wanted, if not always.
     """
-    lines = []
+    lines = compute_lines(context, [n.dtype for n in scratch])
     first = context.op.tensors[0].name
     for nest in scratch:
         dtype = host_dtype(context, nest.dtype)

@@ -100,6 +100,8 @@ def view(
     """The frozen view: parameters in the order pointers, scalars, sizes, strides, constexprs."""
     args, said = body.args, said_multiples(body)
     plain = {**args.pointers, **args.scalars, **args.sizes, **args.strides}
+    for name in [n for n, passed in plain.items() if passed.startswith("config[")]:
+        plain[name] = plain.pop(name)  # what the config gives stands behind what is passed in order
     parameters = (*plain, *(f"{name}: tl.constexpr" for name in (*args.constants, *blocks)))
     arguments = (*plain.values(), *(f"{name}={value}" for name, value in args.constants.items()))
     return KernelView(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tritongen.schedule.plan import KernelPlan
+
+WIDTH = 88  # of a line of arguments, which stands at most 12 columns in
 
 # Skeletons that share a template: merging and walking one chunk, a tile whatever is done with it.
 TEMPLATES = {
@@ -53,3 +56,37 @@ class KernelView:
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
     blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives
     flags: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its parameters without what is said of them."""
+        return tuple(p.partition(":")[0] for p in self.parameters)
+
+    @property
+    def signature(self) -> str:
+        """`name(parameters):`, in groups where that is longer than a line: black would give each parameter its own."""
+        plain = [p for p in self.parameters if ":" not in p]
+        constants = [p for p in self.parameters if ":" in p]
+        return "\n".join(call_lines(self.name, plain, constants, end=":"))
+
+
+def call_lines(name: str, *groups: Sequence[str], end: str = "") -> list[str]:
+    """`name(arguments)` on one line, or in groups where that is too long: black would give each its own."""
+    short = f"{name}({', '.join(one for group in groups for one in group)}){end}"
+    if len(short) <= WIDTH:
+        return [short]
+    return [f"{name}(", *in_groups(*groups), f"){end}  # fmt: skip"]
+
+
+def in_groups(*groups: Sequence[str]) -> list[str]:
+    """Arguments or parameters, each group on as few lines as there may be."""
+    lines = list[str]()
+    for group in groups:
+        line = ""
+        for one in group:
+            if line and len(line) + len(one) + 2 > WIDTH:
+                lines.append(f"    {line}")
+                line = ""
+            line += f"{' ' if line else ''}{one},"
+        lines += [f"    {line}"] if line else []
+    return lines

@@ -123,6 +123,7 @@ def _returning(branch: ast.If) -> tuple[str, ast.If] | None:
         case [
             *before,
             ast.Assign([ast.Name("config")], ast.Call(ast.Name("dict")) as config),
+            ast.Assign([ast.Name("us")], ast.Call()),
             ast.Expr(
                 ast.Call(
                     ast.Attribute(_, "append"), [ast.Tuple([_, ast.Constant(str() as variant), _])]
