@@ -2,14 +2,14 @@
 
     tanh(softplus(x))   ->  tanh_softplus(x)      1 + erf(x)   ->  erfc(-x)
 
-Two steps, both by the shape of expressions. *Stable*: what loses its last digits as written (`1 + erf(x)`
+Two passes, both by the shape of expressions. *Stable*: what loses its last digits as written (`1 + erf(x)`
 is 0 from x = -5.6 on) becomes the row that does not; mathematically the two are one. *Stored*: a call
 whose value reaches stores of one dtype, by products and sums alone, learns that dtype (`Call.stored`). Where it
 is a half type, torch would have rounded that very value to it, so a row may answer in a form that is right to a
 small part of that rounding. A sum with a number is no such sum: it may be made to cancel, as in `1 - sigmoid(x)`.
 
 Input and output: an op. The planner and the oracle both start here, so a proof knows what runs. Not
-here: what the forms are (`functions`, `helpers`), or when a call has half types (known at the launch).
+here: what the forms are (`functions`, `lib/smooth.py`), or when a call has half types (known at the launch).
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ PROPORTIONAL = frozenset(
 
 def with_forms(op: Op) -> Op:
     """The op that is planned and proved."""
-    return stored(replace(op, nests=tuple(replace(n, body=stable(n.body)) for n in op.nests)))
+    return stored(stable(op))
 
 
 # ---- stable -------------------------------------------------------------------------------------
-def stable(expr: Expr) -> Expr:
-    return rebuild(expr, _stable)
+def stable(op: Op) -> Op:
+    """The op with what keeps its last digits for what loses them."""
+    return replace(op, nests=tuple(replace(n, body=rebuild(n.body, _stable)) for n in op.nests))
 
 
 def _stable(e: Expr) -> Expr:

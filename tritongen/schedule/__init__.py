@@ -1,4 +1,4 @@
-"""Nests to a `Plan`: canonical form, groups, steps. Every decision is data, with its reason; no text.
+"""Nests to a `Plan`: PASSES, canonical form, groups, steps. Every decision is data, with its reason; no text.
 
 `plan_op(op)` is the whole of it; `only="nest"` plans every step as the general nest, which the
 tests compare all others with.
@@ -6,13 +6,15 @@ tests compare all others with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
-from tritongen.ir.forms import with_forms
+from tritongen.ir.forms import stable, stored
 from tritongen.ir.reads import switch_of
+from tritongen.ir.verify import verify
 from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical, split_all, tensors_read
@@ -24,14 +26,16 @@ from tritongen.schedule.group import group
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Plan
 
+# What an op becomes before it is planned: each gives one that means the same, which is verified.
+PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (stable, stored, factored)
+
 
 def plan_op(
     op: ir.Op, name: str | None = None, only: str | None = None, inner: ir.Op | None = None
 ) -> Plan:
     """The plan of one verified op; `inner`: as it is evaluated, with the names that are used inside."""
     own, checked, inner = name or op.name, op, inner or own_batches(op)[0]
-    op = with_forms(inner)
-    op = replace(op, nests=tuple(replace(n, body=factored(n.body)) for n in op.nests))
+    op = passed(inner)
     facts = facts_of(op)
     nests, groups = best_form(op, facts, only)
     outputs = {o.name for o in op.outputs}
@@ -60,6 +64,14 @@ def plan_op(
     ]
     defines = tuple(d for g in groups for d in g.defines)
     return Plan(own, checked, inner, tuple(reasoned), tuple(scratch), nests, defines)
+
+
+def passed(op: ir.Op) -> ir.Op:
+    """The op behind all PASSES."""
+    for each in PASSES:
+        op = each(op)
+        verify(op)
+    return op
 
 
 def split_dtypes(op: ir.Op) -> frozenset[str]:

@@ -5,7 +5,7 @@
 adds M * N * K * L terms. As `sum[l](sum[k](a[m, k] * b[k, l]) * c[l, n])` it is two contractions, of
 M * K * L terms and M * L * N: the factors that one index stands in depend on fewer indices than the whole.
 
-Input and output: an expression. Where the factors of an index reach all others (a bilinear form over a
+Input and output: an op. Where the factors of an index reach all others (a bilinear form over a
 batch), nothing would be saved and nothing changes.
 """
 
@@ -18,8 +18,12 @@ from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices
 
 
-def factored(expr: ir.Expr) -> ir.Expr:
-    """The expression with every sum of products taken apart as far as that saves terms."""
+def factored(op: ir.Op) -> ir.Op:
+    """The op with every sum of products taken apart as far as that saves terms."""
+    return replace(op, nests=tuple(replace(n, body=_factored(n.body)) for n in op.nests))
+
+
+def _factored(expr: ir.Expr) -> ir.Expr:
 
     def change(node: ir.Expr) -> ir.Expr:
         match node:
