@@ -246,7 +246,9 @@ def launch_add2d_int(x, y, z) -> None:
 
 def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Checks the operands of add2d and allocates what it returns."""
-    if x.dtype not in (
+    lib.check_dtype(
+        x,
+        "add2d: x",
         torch.float64,
         torch.float32,
         torch.float16,
@@ -256,23 +258,14 @@ def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         torch.int16,
         torch.int8,
         torch.uint8,
-    ):
-        raise ValueError(
-            f"add2d: x: expected dtype torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8 or torch.uint8, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"add2d: x: expected 2 dims [M, N], given {x.dim()}")
-    if y.dtype != x.dtype:
-        raise ValueError(f"add2d: y: expected dtype {x.dtype} (T, from x), given {y.dtype}")
-    if y.dim() != 2:
-        raise ValueError(f"add2d: y: expected 2 dims [M, N], given {y.dim()}")
-    if y.device != x.device:
-        raise ValueError(f"add2d: y: expected device {x.device} (from x), given {y.device}")
+    )
+    lib.check_rank(x, "add2d: x", 2, "[M, N]")
+    lib.check_dtype(y, "add2d: y", x.dtype, source=" (T, from x)")
+    lib.check_rank(y, "add2d: y", 2, "[M, N]")
+    lib.check_device(y, "add2d: y", x.device, " (from x)")
     M, N = x.shape
-    if y.shape[0] != M:
-        raise ValueError(f"add2d: y: dim 0 (M): expected {M} (from x), given {y.shape[0]}")
-    if y.shape[1] != N:
-        raise ValueError(f"add2d: y: dim 1 (N): expected {N} (from x), given {y.shape[1]}")
+    lib.check_size(y.shape[0], "add2d: y: dim 0 (M)", M, " (from x)")
+    lib.check_size(y.shape[1], "add2d: y: dim 1 (N)", N, " (from x)")
     z = lib.empty((M, N), x.dtype, x, y)
     return z
 

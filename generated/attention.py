@@ -1042,48 +1042,29 @@ def allocate_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> torch.Tensor:
     """Checks the operands of attention and allocates what it returns."""
-    if q.dtype not in (torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"attention: q: expected dtype torch.float16 or torch.bfloat16, given {q.dtype}"
-        )
-    if q.dim() != 4:
-        raise ValueError(f"attention: q: expected 4 dims [B, H, S, E], given {q.dim()}")
-    if k.dtype != q.dtype:
-        raise ValueError(f"attention: k: expected dtype {q.dtype} (T, from q), given {k.dtype}")
-    if k.dim() != 4:
-        raise ValueError(f"attention: k: expected 4 dims [B, H, L, E], given {k.dim()}")
-    if k.device != q.device:
-        raise ValueError(f"attention: k: expected device {q.device} (from q), given {k.device}")
-    if v.dtype != q.dtype:
-        raise ValueError(f"attention: v: expected dtype {q.dtype} (T, from q), given {v.dtype}")
-    if v.dim() != 4:
-        raise ValueError(f"attention: v: expected 4 dims [B, H, L, E], given {v.dim()}")
-    if v.device != q.device:
-        raise ValueError(f"attention: v: expected device {q.device} (from q), given {v.device}")
-    if isinstance(scale, torch.Tensor) and scale.dim() != 0:
-        raise ValueError(
-            f"attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-        )
-    if isinstance(scale, torch.Tensor) and scale.device != q.device:
-        raise ValueError(
-            f"attention: scale: expected device {q.device} (from q), given {scale.device}"
-        )
+    lib.check_dtype(q, "attention: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "attention: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "attention: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "attention: k", 4, "[B, H, L, E]")
+    lib.check_device(k, "attention: k", q.device, " (from q)")
+    lib.check_dtype(v, "attention: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "attention: v", 4, "[B, H, L, E]")
+    lib.check_device(v, "attention: v", q.device, " (from q)")
+    if isinstance(scale, torch.Tensor):
+        if scale.dim() != 0:
+            raise ValueError(
+                f"attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+            )
+        lib.check_device(scale, "attention: scale", q.device, " (from q)")
     B, H, S, E = q.shape
     L = k.shape[2]
-    if k.shape[0] != B:
-        raise ValueError(f"attention: k: dim 0 (B): expected {B} (from q), given {k.shape[0]}")
-    if k.shape[1] != H:
-        raise ValueError(f"attention: k: dim 1 (H): expected {H} (from q), given {k.shape[1]}")
-    if k.shape[3] != E:
-        raise ValueError(f"attention: k: dim 3 (E): expected {E} (from q), given {k.shape[3]}")
-    if v.shape[0] != B:
-        raise ValueError(f"attention: v: dim 0 (B): expected {B} (from q), given {v.shape[0]}")
-    if v.shape[1] != H:
-        raise ValueError(f"attention: v: dim 1 (H): expected {H} (from q), given {v.shape[1]}")
-    if v.shape[2] != L:
-        raise ValueError(f"attention: v: dim 2 (L): expected {L} (from k), given {v.shape[2]}")
-    if v.shape[3] != E:
-        raise ValueError(f"attention: v: dim 3 (E): expected {E} (from q), given {v.shape[3]}")
+    lib.check_size(k.shape[0], "attention: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[1], "attention: k: dim 1 (H)", H, " (from q)")
+    lib.check_size(k.shape[3], "attention: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "attention: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "attention: v: dim 1 (H)", H, " (from q)")
+    lib.check_size(v.shape[2], "attention: v: dim 2 (L)", L, " (from k)")
+    lib.check_size(v.shape[3], "attention: v: dim 3 (E)", E, " (from q)")
     o = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device)
     return o
 
@@ -3366,122 +3347,43 @@ def allocate_attention_backward(
     need_dscale: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of attention_backward and allocates what it returns."""
-    if q.dtype not in (torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"attention_backward: q: expected dtype torch.float16 or torch.bfloat16, given {q.dtype}"
-        )
-    if q.dim() != 4:
-        raise ValueError(f"attention_backward: q: expected 4 dims [B, H, S, E], given {q.dim()}")
-    if k.dtype != q.dtype:
-        raise ValueError(
-            f"attention_backward: k: expected dtype {q.dtype} (T, from q), given {k.dtype}"
-        )
-    if k.dim() != 4:
-        raise ValueError(f"attention_backward: k: expected 4 dims [B, H, L, E], given {k.dim()}")
-    if k.device != q.device:
-        raise ValueError(
-            f"attention_backward: k: expected device {q.device} (from q), given {k.device}"
-        )
-    if v.dtype != q.dtype:
-        raise ValueError(
-            f"attention_backward: v: expected dtype {q.dtype} (T, from q), given {v.dtype}"
-        )
-    if v.dim() != 4:
-        raise ValueError(f"attention_backward: v: expected 4 dims [B, H, L, E], given {v.dim()}")
-    if v.device != q.device:
-        raise ValueError(
-            f"attention_backward: v: expected device {q.device} (from q), given {v.device}"
-        )
-    if o.dtype != q.dtype:
-        raise ValueError(
-            f"attention_backward: o: expected dtype {q.dtype} (T, from q), given {o.dtype}"
-        )
-    if o.dim() != 4:
-        raise ValueError(f"attention_backward: o: expected 4 dims [B, H, S, E], given {o.dim()}")
-    if o.device != q.device:
-        raise ValueError(
-            f"attention_backward: o: expected device {q.device} (from q), given {o.device}"
-        )
-    if do.dtype != q.dtype:
-        raise ValueError(
-            f"attention_backward: do: expected dtype {q.dtype} (T, from q), given {do.dtype}"
-        )
-    if do.dim() != 4:
-        raise ValueError(f"attention_backward: do: expected 4 dims [B, H, S, E], given {do.dim()}")
-    if do.device != q.device:
-        raise ValueError(
-            f"attention_backward: do: expected device {q.device} (from q), given {do.device}"
-        )
-    if isinstance(scale, torch.Tensor) and scale.dim() != 0:
-        raise ValueError(
-            f"attention_backward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
-        )
-    if isinstance(scale, torch.Tensor) and scale.device != q.device:
-        raise ValueError(
-            f"attention_backward: scale: expected device {q.device} (from q), given {scale.device}"
-        )
+    lib.check_dtype(q, "attention_backward: q", torch.float16, torch.bfloat16)
+    lib.check_rank(q, "attention_backward: q", 4, "[B, H, S, E]")
+    lib.check_dtype(k, "attention_backward: k", q.dtype, source=" (T, from q)")
+    lib.check_rank(k, "attention_backward: k", 4, "[B, H, L, E]")
+    lib.check_device(k, "attention_backward: k", q.device, " (from q)")
+    lib.check_dtype(v, "attention_backward: v", q.dtype, source=" (T, from q)")
+    lib.check_rank(v, "attention_backward: v", 4, "[B, H, L, E]")
+    lib.check_device(v, "attention_backward: v", q.device, " (from q)")
+    lib.check_dtype(o, "attention_backward: o", q.dtype, source=" (T, from q)")
+    lib.check_rank(o, "attention_backward: o", 4, "[B, H, S, E]")
+    lib.check_device(o, "attention_backward: o", q.device, " (from q)")
+    lib.check_dtype(do, "attention_backward: do", q.dtype, source=" (T, from q)")
+    lib.check_rank(do, "attention_backward: do", 4, "[B, H, S, E]")
+    lib.check_device(do, "attention_backward: do", q.device, " (from q)")
+    if isinstance(scale, torch.Tensor):
+        if scale.dim() != 0:
+            raise ValueError(
+                f"attention_backward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+            )
+        lib.check_device(scale, "attention_backward: scale", q.device, " (from q)")
     B, H, S, E = q.shape
     L = k.shape[2]
-    if k.shape[0] != B:
-        raise ValueError(
-            f"attention_backward: k: dim 0 (B): expected {B} (from q), given {k.shape[0]}"
-        )
-    if k.shape[1] != H:
-        raise ValueError(
-            f"attention_backward: k: dim 1 (H): expected {H} (from q), given {k.shape[1]}"
-        )
-    if k.shape[3] != E:
-        raise ValueError(
-            f"attention_backward: k: dim 3 (E): expected {E} (from q), given {k.shape[3]}"
-        )
-    if v.shape[0] != B:
-        raise ValueError(
-            f"attention_backward: v: dim 0 (B): expected {B} (from q), given {v.shape[0]}"
-        )
-    if v.shape[1] != H:
-        raise ValueError(
-            f"attention_backward: v: dim 1 (H): expected {H} (from q), given {v.shape[1]}"
-        )
-    if v.shape[2] != L:
-        raise ValueError(
-            f"attention_backward: v: dim 2 (L): expected {L} (from k), given {v.shape[2]}"
-        )
-    if v.shape[3] != E:
-        raise ValueError(
-            f"attention_backward: v: dim 3 (E): expected {E} (from q), given {v.shape[3]}"
-        )
-    if o.shape[0] != B:
-        raise ValueError(
-            f"attention_backward: o: dim 0 (B): expected {B} (from q), given {o.shape[0]}"
-        )
-    if o.shape[1] != H:
-        raise ValueError(
-            f"attention_backward: o: dim 1 (H): expected {H} (from q), given {o.shape[1]}"
-        )
-    if o.shape[2] != S:
-        raise ValueError(
-            f"attention_backward: o: dim 2 (S): expected {S} (from q), given {o.shape[2]}"
-        )
-    if o.shape[3] != E:
-        raise ValueError(
-            f"attention_backward: o: dim 3 (E): expected {E} (from q), given {o.shape[3]}"
-        )
-    if do.shape[0] != B:
-        raise ValueError(
-            f"attention_backward: do: dim 0 (B): expected {B} (from q), given {do.shape[0]}"
-        )
-    if do.shape[1] != H:
-        raise ValueError(
-            f"attention_backward: do: dim 1 (H): expected {H} (from q), given {do.shape[1]}"
-        )
-    if do.shape[2] != S:
-        raise ValueError(
-            f"attention_backward: do: dim 2 (S): expected {S} (from q), given {do.shape[2]}"
-        )
-    if do.shape[3] != E:
-        raise ValueError(
-            f"attention_backward: do: dim 3 (E): expected {E} (from q), given {do.shape[3]}"
-        )
+    lib.check_size(k.shape[0], "attention_backward: k: dim 0 (B)", B, " (from q)")
+    lib.check_size(k.shape[1], "attention_backward: k: dim 1 (H)", H, " (from q)")
+    lib.check_size(k.shape[3], "attention_backward: k: dim 3 (E)", E, " (from q)")
+    lib.check_size(v.shape[0], "attention_backward: v: dim 0 (B)", B, " (from q)")
+    lib.check_size(v.shape[1], "attention_backward: v: dim 1 (H)", H, " (from q)")
+    lib.check_size(v.shape[2], "attention_backward: v: dim 2 (L)", L, " (from k)")
+    lib.check_size(v.shape[3], "attention_backward: v: dim 3 (E)", E, " (from q)")
+    lib.check_size(o.shape[0], "attention_backward: o: dim 0 (B)", B, " (from q)")
+    lib.check_size(o.shape[1], "attention_backward: o: dim 1 (H)", H, " (from q)")
+    lib.check_size(o.shape[2], "attention_backward: o: dim 2 (S)", S, " (from q)")
+    lib.check_size(o.shape[3], "attention_backward: o: dim 3 (E)", E, " (from q)")
+    lib.check_size(do.shape[0], "attention_backward: do: dim 0 (B)", B, " (from q)")
+    lib.check_size(do.shape[1], "attention_backward: do: dim 1 (H)", H, " (from q)")
+    lib.check_size(do.shape[2], "attention_backward: do: dim 2 (S)", S, " (from q)")
+    lib.check_size(do.shape[3], "attention_backward: do: dim 3 (E)", E, " (from q)")
     dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
     dk = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dk else None
     dv = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dv else None

@@ -356,7 +356,9 @@ def launch_batch_max_int(x, y) -> None:
 
 def allocate_batch_max(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of batch_max and allocates what it returns."""
-    if x.dtype not in (
+    lib.check_dtype(
+        x,
+        "batch_max: x",
         torch.float64,
         torch.float32,
         torch.float16,
@@ -366,12 +368,8 @@ def allocate_batch_max(x: torch.Tensor) -> torch.Tensor:
         torch.int16,
         torch.int8,
         torch.uint8,
-    ):
-        raise ValueError(
-            f"batch_max: x: expected dtype torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8 or torch.uint8, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"batch_max: x: expected at least 1 dim [..., D], given {x.dim()}")
+    )
+    lib.check_rank(x, "batch_max: x", 1, "[..., D]")
     D = x.shape[-1]
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     return y
@@ -701,22 +699,12 @@ def launch_batch_max_backward(x, dy, dx) -> None:
 
 def allocate_batch_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of batch_max_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"batch_max_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(
-            f"batch_max_backward: x: expected at least 1 dim [..., D], given {x.dim()}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"batch_max_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"batch_max_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "batch_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "batch_max_backward: x", 1, "[..., D]")
+    lib.check_dtype(dy, "batch_max_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_device(dy, "batch_max_backward: dy", x.device, " (from x)")
     D = x.shape[-1]
     if dy.shape != x.shape[:-1]:
         raise ValueError(

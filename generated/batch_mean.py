@@ -190,12 +190,8 @@ def launch_batch_mean(x, y) -> None:
 
 def allocate_batch_mean(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of batch_mean and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"batch_mean: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 2:
-        raise ValueError(f"batch_mean: x: expected at least 2 dims [..., H, W], given {x.dim()}")
+    lib.check_dtype(x, "batch_mean: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "batch_mean: x", 2, "[..., H, W]")
     H = x.shape[-2]
     W = x.shape[-1]
     y = torch.empty(x.shape[:-2], dtype=x.dtype, device=x.device)
@@ -333,22 +329,12 @@ def launch_batch_mean_backward(x, dy, dx) -> None:
 
 def allocate_batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of batch_mean_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"batch_mean_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 2:
-        raise ValueError(
-            f"batch_mean_backward: x: expected at least 2 dims [..., H, W], given {x.dim()}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"batch_mean_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"batch_mean_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "batch_mean_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "batch_mean_backward: x", 2, "[..., H, W]")
+    lib.check_dtype(dy, "batch_mean_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_device(dy, "batch_mean_backward: dy", x.device, " (from x)")
     H = x.shape[-2]
     W = x.shape[-1]
     if dy.shape != x.shape[:-2]:

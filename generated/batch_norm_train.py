@@ -492,49 +492,25 @@ def allocate_batch_norm_train(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
     """Checks the operands of batch_norm_train and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"batch_norm_train: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(f"batch_norm_train: x: expected 4 dims [N, C, H, W], given {x.dim()}")
-    if gain.dtype != x.dtype:
-        raise ValueError(
-            f"batch_norm_train: gain: expected dtype {x.dtype} (T, from x), given {gain.dtype}"
-        )
-    if gain.dim() != 1:
-        raise ValueError(f"batch_norm_train: gain: expected 1 dim [C], given {gain.dim()}")
-    if gain.device != x.device:
-        raise ValueError(
-            f"batch_norm_train: gain: expected device {x.device} (from x), given {gain.device}"
-        )
-    if bias.dtype != x.dtype:
-        raise ValueError(
-            f"batch_norm_train: bias: expected dtype {x.dtype} (T, from x), given {bias.dtype}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(f"batch_norm_train: bias: expected 1 dim [C], given {bias.dim()}")
-    if bias.device != x.device:
-        raise ValueError(
-            f"batch_norm_train: bias: expected device {x.device} (from x), given {bias.device}"
-        )
-    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
-        raise ValueError(
-            f"batch_norm_train: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-        )
-    if isinstance(eps, torch.Tensor) and eps.device != x.device:
-        raise ValueError(
-            f"batch_norm_train: eps: expected device {x.device} (from x), given {eps.device}"
-        )
+    lib.check_dtype(
+        x, "batch_norm_train: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "batch_norm_train: x", 4, "[N, C, H, W]")
+    lib.check_dtype(gain, "batch_norm_train: gain", x.dtype, source=" (T, from x)")
+    lib.check_rank(gain, "batch_norm_train: gain", 1, "[C]")
+    lib.check_device(gain, "batch_norm_train: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "batch_norm_train: bias", x.dtype, source=" (T, from x)")
+    lib.check_rank(bias, "batch_norm_train: bias", 1, "[C]")
+    lib.check_device(bias, "batch_norm_train: bias", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"batch_norm_train: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "batch_norm_train: eps", x.device, " (from x)")
     N, C, H, W = x.shape
-    if gain.shape[0] != C:
-        raise ValueError(
-            f"batch_norm_train: gain: dim 0 (C): expected {C} (from x), given {gain.shape[0]}"
-        )
-    if bias.shape[0] != C:
-        raise ValueError(
-            f"batch_norm_train: bias: dim 0 (C): expected {C} (from x), given {bias.shape[0]}"
-        )
+    lib.check_size(gain.shape[0], "batch_norm_train: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(bias.shape[0], "batch_norm_train: bias: dim 0 (C)", C, " (from x)")
     y = torch.empty(
         (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(x)
     )
@@ -1343,65 +1319,33 @@ def allocate_batch_norm_train_backward(
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of batch_norm_train_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"batch_norm_train_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(
-            f"batch_norm_train_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}"
-        )
-    if gain.dtype != x.dtype:
-        raise ValueError(
-            f"batch_norm_train_backward: gain: expected dtype {x.dtype} (T, from x), given {gain.dtype}"
-        )
-    if gain.dim() != 1:
-        raise ValueError(f"batch_norm_train_backward: gain: expected 1 dim [C], given {gain.dim()}")
-    if gain.device != x.device:
-        raise ValueError(
-            f"batch_norm_train_backward: gain: expected device {x.device} (from x), given {gain.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"batch_norm_train_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 4:
-        raise ValueError(
-            f"batch_norm_train_backward: dy: expected 4 dims [N, C, H, W], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"batch_norm_train_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
-    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
-        raise ValueError(
-            f"batch_norm_train_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-        )
-    if isinstance(eps, torch.Tensor) and eps.device != x.device:
-        raise ValueError(
-            f"batch_norm_train_backward: eps: expected device {x.device} (from x), given {eps.device}"
-        )
+    lib.check_dtype(
+        x,
+        "batch_norm_train_backward: x",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(x, "batch_norm_train_backward: x", 4, "[N, C, H, W]")
+    lib.check_dtype(gain, "batch_norm_train_backward: gain", x.dtype, source=" (T, from x)")
+    lib.check_rank(gain, "batch_norm_train_backward: gain", 1, "[C]")
+    lib.check_device(gain, "batch_norm_train_backward: gain", x.device, " (from x)")
+    lib.check_dtype(dy, "batch_norm_train_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "batch_norm_train_backward: dy", 4, "[N, C, H, W]")
+    lib.check_device(dy, "batch_norm_train_backward: dy", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"batch_norm_train_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "batch_norm_train_backward: eps", x.device, " (from x)")
     N, C, H, W = x.shape
-    if gain.shape[0] != C:
-        raise ValueError(
-            f"batch_norm_train_backward: gain: dim 0 (C): expected {C} (from x), given {gain.shape[0]}"
-        )
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"batch_norm_train_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != C:
-        raise ValueError(
-            f"batch_norm_train_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
-        )
-    if dy.shape[2] != H:
-        raise ValueError(
-            f"batch_norm_train_backward: dy: dim 2 (H): expected {H} (from x), given {dy.shape[2]}"
-        )
-    if dy.shape[3] != W:
-        raise ValueError(
-            f"batch_norm_train_backward: dy: dim 3 (W): expected {W} (from x), given {dy.shape[3]}"
-        )
+    lib.check_size(gain.shape[0], "batch_norm_train_backward: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(dy.shape[0], "batch_norm_train_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "batch_norm_train_backward: dy: dim 1 (C)", C, " (from x)")
+    lib.check_size(dy.shape[2], "batch_norm_train_backward: dy: dim 2 (H)", H, " (from x)")
+    lib.check_size(dy.shape[3], "batch_norm_train_backward: dy: dim 3 (W)", W, " (from x)")
     dx = (
         torch.empty(
             (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=lib.memory_format(dy, x)

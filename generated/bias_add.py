@@ -97,21 +97,13 @@ def launch_bias_add(x, b, y) -> None:
 
 def allocate_bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Checks the operands of bias_add and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"bias_add: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(f"bias_add: x: expected 4 dims [N, C, H, W], given {x.dim()}")
-    if b.dtype != x.dtype:
-        raise ValueError(f"bias_add: b: expected dtype {x.dtype} (T, from x), given {b.dtype}")
-    if b.dim() != 1:
-        raise ValueError(f"bias_add: b: expected 1 dim [C], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(f"bias_add: b: expected device {x.device} (from x), given {b.device}")
+    lib.check_dtype(x, "bias_add: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "bias_add: x", 4, "[N, C, H, W]")
+    lib.check_dtype(b, "bias_add: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "bias_add: b", 1, "[C]")
+    lib.check_device(b, "bias_add: b", x.device, " (from x)")
     N, C, H, W = x.shape
-    if b.shape[0] != C:
-        raise ValueError(f"bias_add: b: dim 0 (C): expected {C} (from x), given {b.shape[0]}")
+    lib.check_size(b.shape[0], "bias_add: b: dim 0 (C)", C, " (from x)")
     y = torch.empty_like(x)
     return y
 
@@ -348,12 +340,10 @@ def launch_bias_add_backward(dy, db) -> None:
 
 def allocate_bias_add_backward(dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of bias_add_backward and allocates what it returns."""
-    if dy.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"bias_add_backward: dy: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {dy.dtype}"
-        )
-    if dy.dim() != 4:
-        raise ValueError(f"bias_add_backward: dy: expected 4 dims [N, C, H, W], given {dy.dim()}")
+    lib.check_dtype(
+        dy, "bias_add_backward: dy", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(dy, "bias_add_backward: dy", 4, "[N, C, H, W]")
     N, C, H, W = dy.shape
     db = torch.empty((C,), dtype=dy.dtype, device=dy.device)
     return db

@@ -801,24 +801,15 @@ def launch_bmm(a, b, y) -> None:
 
 def allocate_bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Checks the operands of bmm and allocates what it returns."""
-    if a.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"bmm: a: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {a.dtype}"
-        )
-    if a.dim() != 3:
-        raise ValueError(f"bmm: a: expected 3 dims [B, M, K], given {a.dim()}")
-    if b.dtype != a.dtype:
-        raise ValueError(f"bmm: b: expected dtype {a.dtype} (T, from a), given {b.dtype}")
-    if b.dim() != 3:
-        raise ValueError(f"bmm: b: expected 3 dims [B, K, N], given {b.dim()}")
-    if b.device != a.device:
-        raise ValueError(f"bmm: b: expected device {a.device} (from a), given {b.device}")
+    lib.check_dtype(a, "bmm: a", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(a, "bmm: a", 3, "[B, M, K]")
+    lib.check_dtype(b, "bmm: b", a.dtype, source=" (T, from a)")
+    lib.check_rank(b, "bmm: b", 3, "[B, K, N]")
+    lib.check_device(b, "bmm: b", a.device, " (from a)")
     B, M, K = a.shape
     N = b.shape[2]
-    if b.shape[0] != B:
-        raise ValueError(f"bmm: b: dim 0 (B): expected {B} (from a), given {b.shape[0]}")
-    if b.shape[1] != K:
-        raise ValueError(f"bmm: b: dim 1 (K): expected {K} (from a), given {b.shape[1]}")
+    lib.check_size(b.shape[0], "bmm: b: dim 0 (B)", B, " (from a)")
+    lib.check_size(b.shape[1], "bmm: b: dim 1 (K)", K, " (from a)")
     y = torch.empty((B, M, N), dtype=a.dtype, device=a.device)
     return y
 
@@ -2441,40 +2432,23 @@ def allocate_bmm_backward(
     a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, need_da: bool = True, need_db: bool = True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of bmm_backward and allocates what it returns."""
-    if a.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"bmm_backward: a: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {a.dtype}"
-        )
-    if a.dim() != 3:
-        raise ValueError(f"bmm_backward: a: expected 3 dims [B, M, K], given {a.dim()}")
-    if b.dtype != a.dtype:
-        raise ValueError(f"bmm_backward: b: expected dtype {a.dtype} (T, from a), given {b.dtype}")
-    if b.dim() != 3:
-        raise ValueError(f"bmm_backward: b: expected 3 dims [B, K, N], given {b.dim()}")
-    if b.device != a.device:
-        raise ValueError(f"bmm_backward: b: expected device {a.device} (from a), given {b.device}")
-    if dy.dtype != a.dtype:
-        raise ValueError(
-            f"bmm_backward: dy: expected dtype {a.dtype} (T, from a), given {dy.dtype}"
-        )
-    if dy.dim() != 3:
-        raise ValueError(f"bmm_backward: dy: expected 3 dims [B, M, N], given {dy.dim()}")
-    if dy.device != a.device:
-        raise ValueError(
-            f"bmm_backward: dy: expected device {a.device} (from a), given {dy.device}"
-        )
+    lib.check_dtype(
+        a, "bmm_backward: a", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(a, "bmm_backward: a", 3, "[B, M, K]")
+    lib.check_dtype(b, "bmm_backward: b", a.dtype, source=" (T, from a)")
+    lib.check_rank(b, "bmm_backward: b", 3, "[B, K, N]")
+    lib.check_device(b, "bmm_backward: b", a.device, " (from a)")
+    lib.check_dtype(dy, "bmm_backward: dy", a.dtype, source=" (T, from a)")
+    lib.check_rank(dy, "bmm_backward: dy", 3, "[B, M, N]")
+    lib.check_device(dy, "bmm_backward: dy", a.device, " (from a)")
     B, M, K = a.shape
     N = b.shape[2]
-    if b.shape[0] != B:
-        raise ValueError(f"bmm_backward: b: dim 0 (B): expected {B} (from a), given {b.shape[0]}")
-    if b.shape[1] != K:
-        raise ValueError(f"bmm_backward: b: dim 1 (K): expected {K} (from a), given {b.shape[1]}")
-    if dy.shape[0] != B:
-        raise ValueError(f"bmm_backward: dy: dim 0 (B): expected {B} (from a), given {dy.shape[0]}")
-    if dy.shape[1] != M:
-        raise ValueError(f"bmm_backward: dy: dim 1 (M): expected {M} (from a), given {dy.shape[1]}")
-    if dy.shape[2] != N:
-        raise ValueError(f"bmm_backward: dy: dim 2 (N): expected {N} (from b), given {dy.shape[2]}")
+    lib.check_size(b.shape[0], "bmm_backward: b: dim 0 (B)", B, " (from a)")
+    lib.check_size(b.shape[1], "bmm_backward: b: dim 1 (K)", K, " (from a)")
+    lib.check_size(dy.shape[0], "bmm_backward: dy: dim 0 (B)", B, " (from a)")
+    lib.check_size(dy.shape[1], "bmm_backward: dy: dim 1 (M)", M, " (from a)")
+    lib.check_size(dy.shape[2], "bmm_backward: dy: dim 2 (N)", N, " (from b)")
     da = torch.empty((B, M, K), dtype=a.dtype, device=a.device) if need_da else None
     db = torch.empty((B, K, N), dtype=a.dtype, device=a.device) if need_db else None
     return da, db

@@ -182,12 +182,8 @@ def launch_column_sum(x, y) -> None:
 
 def allocate_column_sum(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of column_sum and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"column_sum: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"column_sum: x: expected 2 dims [N, D], given {x.dim()}")
+    lib.check_dtype(x, "column_sum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "column_sum: x", 2, "[N, D]")
     N, D = x.shape
     y = torch.empty((D,), dtype=x.dtype, device=x.device)
     return y
@@ -316,27 +312,15 @@ def launch_column_sum_backward(x, dy, dx) -> None:
 
 def allocate_column_sum_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of column_sum_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"column_sum_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"column_sum_backward: x: expected 2 dims [N, D], given {x.dim()}")
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"column_sum_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 1:
-        raise ValueError(f"column_sum_backward: dy: expected 1 dim [D], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"column_sum_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "column_sum_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "column_sum_backward: x", 2, "[N, D]")
+    lib.check_dtype(dy, "column_sum_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "column_sum_backward: dy", 1, "[D]")
+    lib.check_device(dy, "column_sum_backward: dy", x.device, " (from x)")
     N, D = x.shape
-    if dy.shape[0] != D:
-        raise ValueError(
-            f"column_sum_backward: dy: dim 0 (D): expected {D} (from x), given {dy.shape[0]}"
-        )
+    lib.check_size(dy.shape[0], "column_sum_backward: dy: dim 0 (D)", D, " (from x)")
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return dx
 

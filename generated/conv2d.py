@@ -1239,24 +1239,14 @@ def allocate_conv2d(
     groups: int = 1,
 ) -> torch.Tensor:
     """Checks the operands of conv2d and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv2d: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(f"conv2d: x: expected 4 dims [N, C, H, W], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(f"conv2d: w: expected dtype {x.dtype} (T, from x), given {w.dtype}")
-    if w.dim() != 4:
-        raise ValueError(f"conv2d: w: expected 4 dims [F, Cg, R, S], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(f"conv2d: w: expected device {x.device} (from x), given {w.device}")
-    if b.dtype != x.dtype:
-        raise ValueError(f"conv2d: b: expected dtype {x.dtype} (T, from x), given {b.dtype}")
-    if b.dim() != 1:
-        raise ValueError(f"conv2d: b: expected 1 dim [F], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(f"conv2d: b: expected device {x.device} (from x), given {b.device}")
+    lib.check_dtype(x, "conv2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "conv2d: x", 4, "[N, C, H, W]")
+    lib.check_dtype(w, "conv2d: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv2d: w", 4, "[F, Cg, R, S]")
+    lib.check_device(w, "conv2d: w", x.device, " (from x)")
+    lib.check_dtype(b, "conv2d: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "conv2d: b", 1, "[F]")
+    lib.check_device(b, "conv2d: b", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"conv2d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -1267,8 +1257,7 @@ def allocate_conv2d(
         raise ValueError(f"conv2d: groups: expected int, given {groups!r}")
     N, C, H, W = x.shape
     F, Cg, R, S = w.shape
-    if b.shape[0] != F:
-        raise ValueError(f"conv2d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
+    lib.check_size(b.shape[0], "conv2d: b: dim 0 (F)", F, " (from w)")
     if stride < 1:
         raise ValueError(f"conv2d: requires stride >= 1: {stride} < {1}")
     P = (H + dil + 2 * pad - R * dil - 1) // stride + 1
@@ -3443,32 +3432,16 @@ def allocate_conv2d_backward(
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv2d_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv2d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(f"conv2d_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"conv2d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 4:
-        raise ValueError(f"conv2d_backward: w: expected 4 dims [F, Cg, R, S], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"conv2d_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"conv2d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 4:
-        raise ValueError(f"conv2d_backward: dy: expected 4 dims [N, F, P, Q], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"conv2d_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "conv2d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "conv2d_backward: x", 4, "[N, C, H, W]")
+    lib.check_dtype(w, "conv2d_backward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv2d_backward: w", 4, "[F, Cg, R, S]")
+    lib.check_device(w, "conv2d_backward: w", x.device, " (from x)")
+    lib.check_dtype(dy, "conv2d_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "conv2d_backward: dy", 4, "[N, F, P, Q]")
+    lib.check_device(dy, "conv2d_backward: dy", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"conv2d_backward: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -3481,14 +3454,8 @@ def allocate_conv2d_backward(
     F, Cg, R, S = w.shape
     P = dy.shape[2]
     Q = dy.shape[3]
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"conv2d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != F:
-        raise ValueError(
-            f"conv2d_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
-        )
+    lib.check_size(dy.shape[0], "conv2d_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "conv2d_backward: dy: dim 1 (F)", F, " (from w)")
     if stride < 1:
         raise ValueError(f"conv2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + dil + 2 * pad - R * dil - 1) // stride + 1):

@@ -946,24 +946,14 @@ def allocate_conv3d(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
 ) -> torch.Tensor:
     """Checks the operands of conv3d and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv3d: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 5:
-        raise ValueError(f"conv3d: x: expected 5 dims [N, C, D, H, W], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(f"conv3d: w: expected dtype {x.dtype} (T, from x), given {w.dtype}")
-    if w.dim() != 5:
-        raise ValueError(f"conv3d: w: expected 5 dims [F, C, K, R, S], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(f"conv3d: w: expected device {x.device} (from x), given {w.device}")
-    if b.dtype != x.dtype:
-        raise ValueError(f"conv3d: b: expected dtype {x.dtype} (T, from x), given {b.dtype}")
-    if b.dim() != 1:
-        raise ValueError(f"conv3d: b: expected 1 dim [F], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(f"conv3d: b: expected device {x.device} (from x), given {b.device}")
+    lib.check_dtype(x, "conv3d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "conv3d: x", 5, "[N, C, D, H, W]")
+    lib.check_dtype(w, "conv3d: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv3d: w", 5, "[F, C, K, R, S]")
+    lib.check_device(w, "conv3d: w", x.device, " (from x)")
+    lib.check_dtype(b, "conv3d: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "conv3d: b", 1, "[F]")
+    lib.check_device(b, "conv3d: b", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"conv3d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -973,10 +963,8 @@ def allocate_conv3d(
     K = w.shape[2]
     R = w.shape[3]
     S = w.shape[4]
-    if w.shape[1] != C:
-        raise ValueError(f"conv3d: w: dim 1 (C): expected {C} (from x), given {w.shape[1]}")
-    if b.shape[0] != F:
-        raise ValueError(f"conv3d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
+    lib.check_size(w.shape[1], "conv3d: w: dim 1 (C)", C, " (from x)")
+    lib.check_size(b.shape[0], "conv3d: b: dim 0 (F)", F, " (from w)")
     if stride < 1:
         raise ValueError(f"conv3d: requires stride >= 1: {stride} < {1}")
     O = (D + 2 * pad - K) // stride + 1
@@ -2755,32 +2743,16 @@ def allocate_conv3d_backward(
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv3d_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv3d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 5:
-        raise ValueError(f"conv3d_backward: x: expected 5 dims [N, C, D, H, W], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"conv3d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 5:
-        raise ValueError(f"conv3d_backward: w: expected 5 dims [F, C, K, R, S], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"conv3d_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"conv3d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 5:
-        raise ValueError(f"conv3d_backward: dy: expected 5 dims [N, F, O, P, Q], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"conv3d_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "conv3d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "conv3d_backward: x", 5, "[N, C, D, H, W]")
+    lib.check_dtype(w, "conv3d_backward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv3d_backward: w", 5, "[F, C, K, R, S]")
+    lib.check_device(w, "conv3d_backward: w", x.device, " (from x)")
+    lib.check_dtype(dy, "conv3d_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "conv3d_backward: dy", 5, "[N, F, O, P, Q]")
+    lib.check_device(dy, "conv3d_backward: dy", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"conv3d_backward: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -2793,18 +2765,9 @@ def allocate_conv3d_backward(
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    if w.shape[1] != C:
-        raise ValueError(
-            f"conv3d_backward: w: dim 1 (C): expected {C} (from x), given {w.shape[1]}"
-        )
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"conv3d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != F:
-        raise ValueError(
-            f"conv3d_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
-        )
+    lib.check_size(w.shape[1], "conv3d_backward: w: dim 1 (C)", C, " (from x)")
+    lib.check_size(dy.shape[0], "conv3d_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "conv3d_backward: dy: dim 1 (F)", F, " (from w)")
     if stride < 1:
         raise ValueError(f"conv3d_backward: requires stride >= 1: {stride} < {1}")
     if O != ((D + 2 * pad - K) // stride + 1):

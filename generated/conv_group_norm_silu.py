@@ -1574,52 +1574,22 @@ def allocate_conv_group_norm_silu(
     groups: int = 8,
 ) -> torch.Tensor:
     """Checks the operands of conv_group_norm_silu and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv_group_norm_silu: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(f"conv_group_norm_silu: x: expected 4 dims [N, C, H, W], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 4:
-        raise ValueError(f"conv_group_norm_silu: w: expected 4 dims [F, C, R, S], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if b.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
-        )
-    if b.dim() != 1:
-        raise ValueError(f"conv_group_norm_silu: b: expected 1 dim [F], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu: b: expected device {x.device} (from x), given {b.device}"
-        )
-    if gain.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu: gain: expected dtype {x.dtype} (T, from x), given {gain.dtype}"
-        )
-    if gain.dim() != 1:
-        raise ValueError(f"conv_group_norm_silu: gain: expected 1 dim [F], given {gain.dim()}")
-    if gain.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu: gain: expected device {x.device} (from x), given {gain.device}"
-        )
-    if bias.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu: bias: expected dtype {x.dtype} (T, from x), given {bias.dtype}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(f"conv_group_norm_silu: bias: expected 1 dim [F], given {bias.dim()}")
-    if bias.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu: bias: expected device {x.device} (from x), given {bias.device}"
-        )
+    lib.check_dtype(
+        x, "conv_group_norm_silu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "conv_group_norm_silu: x", 4, "[N, C, H, W]")
+    lib.check_dtype(w, "conv_group_norm_silu: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv_group_norm_silu: w", 4, "[F, C, R, S]")
+    lib.check_device(w, "conv_group_norm_silu: w", x.device, " (from x)")
+    lib.check_dtype(b, "conv_group_norm_silu: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "conv_group_norm_silu: b", 1, "[F]")
+    lib.check_device(b, "conv_group_norm_silu: b", x.device, " (from x)")
+    lib.check_dtype(gain, "conv_group_norm_silu: gain", x.dtype, source=" (T, from x)")
+    lib.check_rank(gain, "conv_group_norm_silu: gain", 1, "[F]")
+    lib.check_device(gain, "conv_group_norm_silu: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "conv_group_norm_silu: bias", x.dtype, source=" (T, from x)")
+    lib.check_rank(bias, "conv_group_norm_silu: bias", 1, "[F]")
+    lib.check_device(bias, "conv_group_norm_silu: bias", x.device, " (from x)")
     if type(pad) is not int:
         raise ValueError(f"conv_group_norm_silu: pad: expected int, given {pad!r}")
     if type(groups) is not int:
@@ -1628,22 +1598,10 @@ def allocate_conv_group_norm_silu(
     F = w.shape[0]
     R = w.shape[2]
     S = w.shape[3]
-    if w.shape[1] != C:
-        raise ValueError(
-            f"conv_group_norm_silu: w: dim 1 (C): expected {C} (from x), given {w.shape[1]}"
-        )
-    if b.shape[0] != F:
-        raise ValueError(
-            f"conv_group_norm_silu: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}"
-        )
-    if gain.shape[0] != F:
-        raise ValueError(
-            f"conv_group_norm_silu: gain: dim 0 (F): expected {F} (from w), given {gain.shape[0]}"
-        )
-    if bias.shape[0] != F:
-        raise ValueError(
-            f"conv_group_norm_silu: bias: dim 0 (F): expected {F} (from w), given {bias.shape[0]}"
-        )
+    lib.check_size(w.shape[1], "conv_group_norm_silu: w: dim 1 (C)", C, " (from x)")
+    lib.check_size(b.shape[0], "conv_group_norm_silu: b: dim 0 (F)", F, " (from w)")
+    lib.check_size(gain.shape[0], "conv_group_norm_silu: gain: dim 0 (F)", F, " (from w)")
+    lib.check_size(bias.shape[0], "conv_group_norm_silu: bias: dim 0 (F)", F, " (from w)")
     P = H + 2 * pad - R + 1
     if P < 0:
         raise ValueError(f"conv_group_norm_silu: size P = H + 2 * pad - R + 1 is negative: {P}")
@@ -3413,60 +3371,27 @@ def allocate_conv_group_norm_silu_forward(
     groups: int = 8,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of conv_group_norm_silu_forward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv_group_norm_silu_forward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: x: expected 4 dims [N, C, H, W], given {x.dim()}"
-        )
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 4:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: w: expected 4 dims [F, C, R, S], given {w.dim()}"
-        )
-    if w.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if b.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
-        )
-    if b.dim() != 1:
-        raise ValueError(f"conv_group_norm_silu_forward: b: expected 1 dim [F], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: b: expected device {x.device} (from x), given {b.device}"
-        )
-    if gain.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: gain: expected dtype {x.dtype} (T, from x), given {gain.dtype}"
-        )
-    if gain.dim() != 1:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: gain: expected 1 dim [F], given {gain.dim()}"
-        )
-    if gain.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: gain: expected device {x.device} (from x), given {gain.device}"
-        )
-    if bias.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: bias: expected dtype {x.dtype} (T, from x), given {bias.dtype}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: bias: expected 1 dim [F], given {bias.dim()}"
-        )
-    if bias.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: bias: expected device {x.device} (from x), given {bias.device}"
-        )
+    lib.check_dtype(
+        x,
+        "conv_group_norm_silu_forward: x",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(x, "conv_group_norm_silu_forward: x", 4, "[N, C, H, W]")
+    lib.check_dtype(w, "conv_group_norm_silu_forward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv_group_norm_silu_forward: w", 4, "[F, C, R, S]")
+    lib.check_device(w, "conv_group_norm_silu_forward: w", x.device, " (from x)")
+    lib.check_dtype(b, "conv_group_norm_silu_forward: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "conv_group_norm_silu_forward: b", 1, "[F]")
+    lib.check_device(b, "conv_group_norm_silu_forward: b", x.device, " (from x)")
+    lib.check_dtype(gain, "conv_group_norm_silu_forward: gain", x.dtype, source=" (T, from x)")
+    lib.check_rank(gain, "conv_group_norm_silu_forward: gain", 1, "[F]")
+    lib.check_device(gain, "conv_group_norm_silu_forward: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "conv_group_norm_silu_forward: bias", x.dtype, source=" (T, from x)")
+    lib.check_rank(bias, "conv_group_norm_silu_forward: bias", 1, "[F]")
+    lib.check_device(bias, "conv_group_norm_silu_forward: bias", x.device, " (from x)")
     if type(pad) is not int:
         raise ValueError(f"conv_group_norm_silu_forward: pad: expected int, given {pad!r}")
     if type(groups) is not int:
@@ -3475,22 +3400,10 @@ def allocate_conv_group_norm_silu_forward(
     F = w.shape[0]
     R = w.shape[2]
     S = w.shape[3]
-    if w.shape[1] != C:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: w: dim 1 (C): expected {C} (from x), given {w.shape[1]}"
-        )
-    if b.shape[0] != F:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}"
-        )
-    if gain.shape[0] != F:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: gain: dim 0 (F): expected {F} (from w), given {gain.shape[0]}"
-        )
-    if bias.shape[0] != F:
-        raise ValueError(
-            f"conv_group_norm_silu_forward: bias: dim 0 (F): expected {F} (from w), given {bias.shape[0]}"
-        )
+    lib.check_size(w.shape[1], "conv_group_norm_silu_forward: w: dim 1 (C)", C, " (from x)")
+    lib.check_size(b.shape[0], "conv_group_norm_silu_forward: b: dim 0 (F)", F, " (from w)")
+    lib.check_size(gain.shape[0], "conv_group_norm_silu_forward: gain: dim 0 (F)", F, " (from w)")
+    lib.check_size(bias.shape[0], "conv_group_norm_silu_forward: bias: dim 0 (F)", F, " (from w)")
     P = H + 2 * pad - R + 1
     if P < 0:
         raise ValueError(
@@ -6667,74 +6580,34 @@ def allocate_conv_group_norm_silu_backward(
     torch.Tensor | None,
 ]:
     """Checks the operands of conv_group_norm_silu_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv_group_norm_silu_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}"
-        )
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 4:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: w: expected 4 dims [F, C, R, S], given {w.dim()}"
-        )
-    if w.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if gain.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: gain: expected dtype {x.dtype} (T, from x), given {gain.dtype}"
-        )
-    if gain.dim() != 1:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: gain: expected 1 dim [F], given {gain.dim()}"
-        )
-    if gain.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: gain: expected device {x.device} (from x), given {gain.device}"
-        )
-    if bias.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: bias: expected dtype {x.dtype} (T, from x), given {bias.dtype}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: bias: expected 1 dim [F], given {bias.dim()}"
-        )
-    if bias.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: bias: expected device {x.device} (from x), given {bias.device}"
-        )
-    if conv2d_kept.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: conv2d_kept: expected dtype {x.dtype} (T, from x), given {conv2d_kept.dtype}"
-        )
-    if conv2d_kept.dim() != 4:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: conv2d_kept: expected 4 dims [N, F, P, Q], given {conv2d_kept.dim()}"
-        )
-    if conv2d_kept.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: conv2d_kept: expected device {x.device} (from x), given {conv2d_kept.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 4:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: dy: expected 4 dims [N, F, P, Q], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x,
+        "conv_group_norm_silu_backward: x",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(x, "conv_group_norm_silu_backward: x", 4, "[N, C, H, W]")
+    lib.check_dtype(w, "conv_group_norm_silu_backward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv_group_norm_silu_backward: w", 4, "[F, C, R, S]")
+    lib.check_device(w, "conv_group_norm_silu_backward: w", x.device, " (from x)")
+    lib.check_dtype(gain, "conv_group_norm_silu_backward: gain", x.dtype, source=" (T, from x)")
+    lib.check_rank(gain, "conv_group_norm_silu_backward: gain", 1, "[F]")
+    lib.check_device(gain, "conv_group_norm_silu_backward: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "conv_group_norm_silu_backward: bias", x.dtype, source=" (T, from x)")
+    lib.check_rank(bias, "conv_group_norm_silu_backward: bias", 1, "[F]")
+    lib.check_device(bias, "conv_group_norm_silu_backward: bias", x.device, " (from x)")
+    lib.check_dtype(
+        conv2d_kept, "conv_group_norm_silu_backward: conv2d_kept", x.dtype, source=" (T, from x)"
+    )
+    lib.check_rank(conv2d_kept, "conv_group_norm_silu_backward: conv2d_kept", 4, "[N, F, P, Q]")
+    lib.check_device(
+        conv2d_kept, "conv_group_norm_silu_backward: conv2d_kept", x.device, " (from x)"
+    )
+    lib.check_dtype(dy, "conv_group_norm_silu_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "conv_group_norm_silu_backward: dy", 4, "[N, F, P, Q]")
+    lib.check_device(dy, "conv_group_norm_silu_backward: dy", x.device, " (from x)")
     if type(pad) is not int:
         raise ValueError(f"conv_group_norm_silu_backward: pad: expected int, given {pad!r}")
     if type(groups) is not int:
@@ -6745,42 +6618,29 @@ def allocate_conv_group_norm_silu_backward(
     S = w.shape[3]
     P = conv2d_kept.shape[2]
     Q = conv2d_kept.shape[3]
-    if w.shape[1] != C:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: w: dim 1 (C): expected {C} (from x), given {w.shape[1]}"
-        )
-    if gain.shape[0] != F:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: gain: dim 0 (F): expected {F} (from w), given {gain.shape[0]}"
-        )
-    if bias.shape[0] != F:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: bias: dim 0 (F): expected {F} (from w), given {bias.shape[0]}"
-        )
-    if conv2d_kept.shape[0] != N:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: conv2d_kept: dim 0 (N): expected {N} (from x), given {conv2d_kept.shape[0]}"
-        )
-    if conv2d_kept.shape[1] != F:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: conv2d_kept: dim 1 (F): expected {F} (from w), given {conv2d_kept.shape[1]}"
-        )
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != F:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
-        )
-    if dy.shape[2] != P:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: dy: dim 2 (P): expected {P} (from conv2d_kept), given {dy.shape[2]}"
-        )
-    if dy.shape[3] != Q:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: dy: dim 3 (Q): expected {Q} (from conv2d_kept), given {dy.shape[3]}"
-        )
+    lib.check_size(w.shape[1], "conv_group_norm_silu_backward: w: dim 1 (C)", C, " (from x)")
+    lib.check_size(gain.shape[0], "conv_group_norm_silu_backward: gain: dim 0 (F)", F, " (from w)")
+    lib.check_size(bias.shape[0], "conv_group_norm_silu_backward: bias: dim 0 (F)", F, " (from w)")
+    lib.check_size(
+        conv2d_kept.shape[0],
+        "conv_group_norm_silu_backward: conv2d_kept: dim 0 (N)",
+        N,
+        " (from x)",
+    )
+    lib.check_size(
+        conv2d_kept.shape[1],
+        "conv_group_norm_silu_backward: conv2d_kept: dim 1 (F)",
+        F,
+        " (from w)",
+    )
+    lib.check_size(dy.shape[0], "conv_group_norm_silu_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "conv_group_norm_silu_backward: dy: dim 1 (F)", F, " (from w)")
+    lib.check_size(
+        dy.shape[2], "conv_group_norm_silu_backward: dy: dim 2 (P)", P, " (from conv2d_kept)"
+    )
+    lib.check_size(
+        dy.shape[3], "conv_group_norm_silu_backward: dy: dim 3 (Q)", Q, " (from conv2d_kept)"
+    )
     if P != (H + 2 * pad - R + 1):
         raise ValueError(
             f"conv_group_norm_silu_backward: requires P == H + 2 * pad + 1 - R: {P} != {H + 2 * pad - R + 1}"

@@ -477,32 +477,16 @@ def allocate_conv_transpose1d(
     dil: int = 1,
 ) -> torch.Tensor:
     """Checks the operands of conv_transpose1d and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv_transpose1d: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 3:
-        raise ValueError(f"conv_transpose1d: x: expected 3 dims [N, C, L], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"conv_transpose1d: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 3:
-        raise ValueError(f"conv_transpose1d: w: expected 3 dims [C, F, R], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"conv_transpose1d: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if b.dtype != x.dtype:
-        raise ValueError(
-            f"conv_transpose1d: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
-        )
-    if b.dim() != 1:
-        raise ValueError(f"conv_transpose1d: b: expected 1 dim [F], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(
-            f"conv_transpose1d: b: expected device {x.device} (from x), given {b.device}"
-        )
+    lib.check_dtype(
+        x, "conv_transpose1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "conv_transpose1d: x", 3, "[N, C, L]")
+    lib.check_dtype(w, "conv_transpose1d: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv_transpose1d: w", 3, "[C, F, R]")
+    lib.check_device(w, "conv_transpose1d: w", x.device, " (from x)")
+    lib.check_dtype(b, "conv_transpose1d: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "conv_transpose1d: b", 1, "[F]")
+    lib.check_device(b, "conv_transpose1d: b", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"conv_transpose1d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -514,14 +498,8 @@ def allocate_conv_transpose1d(
     N, C, L = x.shape
     F = w.shape[1]
     R = w.shape[2]
-    if w.shape[0] != C:
-        raise ValueError(
-            f"conv_transpose1d: w: dim 0 (C): expected {C} (from x), given {w.shape[0]}"
-        )
-    if b.shape[0] != F:
-        raise ValueError(
-            f"conv_transpose1d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}"
-        )
+    lib.check_size(w.shape[0], "conv_transpose1d: w: dim 0 (C)", C, " (from x)")
+    lib.check_size(b.shape[0], "conv_transpose1d: b: dim 0 (F)", F, " (from w)")
     P = L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1
     if P < 0:
         raise ValueError(
@@ -1835,38 +1813,21 @@ def allocate_conv_transpose1d_backward(
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv_transpose1d_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv_transpose1d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 3:
-        raise ValueError(
-            f"conv_transpose1d_backward: x: expected 3 dims [N, C, L], given {x.dim()}"
-        )
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"conv_transpose1d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 3:
-        raise ValueError(
-            f"conv_transpose1d_backward: w: expected 3 dims [C, F, R], given {w.dim()}"
-        )
-    if w.device != x.device:
-        raise ValueError(
-            f"conv_transpose1d_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"conv_transpose1d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 3:
-        raise ValueError(
-            f"conv_transpose1d_backward: dy: expected 3 dims [N, F, P], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"conv_transpose1d_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x,
+        "conv_transpose1d_backward: x",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(x, "conv_transpose1d_backward: x", 3, "[N, C, L]")
+    lib.check_dtype(w, "conv_transpose1d_backward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv_transpose1d_backward: w", 3, "[C, F, R]")
+    lib.check_device(w, "conv_transpose1d_backward: w", x.device, " (from x)")
+    lib.check_dtype(dy, "conv_transpose1d_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "conv_transpose1d_backward: dy", 3, "[N, F, P]")
+    lib.check_device(dy, "conv_transpose1d_backward: dy", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"conv_transpose1d_backward: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -1879,18 +1840,9 @@ def allocate_conv_transpose1d_backward(
     F = w.shape[1]
     R = w.shape[2]
     P = dy.shape[2]
-    if w.shape[0] != C:
-        raise ValueError(
-            f"conv_transpose1d_backward: w: dim 0 (C): expected {C} (from x), given {w.shape[0]}"
-        )
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"conv_transpose1d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != F:
-        raise ValueError(
-            f"conv_transpose1d_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
-        )
+    lib.check_size(w.shape[0], "conv_transpose1d_backward: w: dim 0 (C)", C, " (from x)")
+    lib.check_size(dy.shape[0], "conv_transpose1d_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "conv_transpose1d_backward: dy: dim 1 (F)", F, " (from w)")
     if P != (L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1):
         raise ValueError(
             f"conv_transpose1d_backward: requires P == L * stride + R * dil + out_pad + 1 - dil - 2 * pad - stride: {P} != {L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1}"

@@ -710,22 +710,13 @@ def allocate_conv_transpose2d(
     x: torch.Tensor, w: torch.Tensor, stride: int = 1, pad: int = 0, out_pad: int = 0
 ) -> torch.Tensor:
     """Checks the operands of conv_transpose2d and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv_transpose2d: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(f"conv_transpose2d: x: expected 4 dims [N, C, H, W], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"conv_transpose2d: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 4:
-        raise ValueError(f"conv_transpose2d: w: expected 4 dims [C, F, R, S], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"conv_transpose2d: w: expected device {x.device} (from x), given {w.device}"
-        )
+    lib.check_dtype(
+        x, "conv_transpose2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "conv_transpose2d: x", 4, "[N, C, H, W]")
+    lib.check_dtype(w, "conv_transpose2d: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv_transpose2d: w", 4, "[C, F, R, S]")
+    lib.check_device(w, "conv_transpose2d: w", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"conv_transpose2d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -736,10 +727,7 @@ def allocate_conv_transpose2d(
     F = w.shape[1]
     R = w.shape[2]
     S = w.shape[3]
-    if w.shape[0] != C:
-        raise ValueError(
-            f"conv_transpose2d: w: dim 0 (C): expected {C} (from x), given {w.shape[0]}"
-        )
+    lib.check_size(w.shape[0], "conv_transpose2d: w: dim 0 (C)", C, " (from x)")
     P = H * stride + R + out_pad - 2 * pad - stride
     if P < 0:
         raise ValueError(
@@ -1989,38 +1977,21 @@ def allocate_conv_transpose2d_backward(
     need_dw: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of conv_transpose2d_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"conv_transpose2d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(
-            f"conv_transpose2d_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}"
-        )
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"conv_transpose2d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 4:
-        raise ValueError(
-            f"conv_transpose2d_backward: w: expected 4 dims [C, F, R, S], given {w.dim()}"
-        )
-    if w.device != x.device:
-        raise ValueError(
-            f"conv_transpose2d_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"conv_transpose2d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 4:
-        raise ValueError(
-            f"conv_transpose2d_backward: dy: expected 4 dims [N, F, P, Q], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"conv_transpose2d_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x,
+        "conv_transpose2d_backward: x",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(x, "conv_transpose2d_backward: x", 4, "[N, C, H, W]")
+    lib.check_dtype(w, "conv_transpose2d_backward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "conv_transpose2d_backward: w", 4, "[C, F, R, S]")
+    lib.check_device(w, "conv_transpose2d_backward: w", x.device, " (from x)")
+    lib.check_dtype(dy, "conv_transpose2d_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "conv_transpose2d_backward: dy", 4, "[N, F, P, Q]")
+    lib.check_device(dy, "conv_transpose2d_backward: dy", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"conv_transpose2d_backward: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -2033,18 +2004,9 @@ def allocate_conv_transpose2d_backward(
     S = w.shape[3]
     P = dy.shape[2]
     Q = dy.shape[3]
-    if w.shape[0] != C:
-        raise ValueError(
-            f"conv_transpose2d_backward: w: dim 0 (C): expected {C} (from x), given {w.shape[0]}"
-        )
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"conv_transpose2d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != F:
-        raise ValueError(
-            f"conv_transpose2d_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
-        )
+    lib.check_size(w.shape[0], "conv_transpose2d_backward: w: dim 0 (C)", C, " (from x)")
+    lib.check_size(dy.shape[0], "conv_transpose2d_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "conv_transpose2d_backward: dy: dim 1 (F)", F, " (from w)")
     if P != (H * stride + R + out_pad - 2 * pad - stride):
         raise ValueError(
             f"conv_transpose2d_backward: requires P == H * stride + R + out_pad - 2 * pad - stride: {P} != {H * stride + R + out_pad - 2 * pad - stride}"

@@ -227,27 +227,17 @@ def allocate_cross_entropy(
     x: torch.Tensor, target: torch.Tensor, ignore: int = -100
 ) -> torch.Tensor:
     """Checks the operands of cross_entropy and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"cross_entropy: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"cross_entropy: x: expected 2 dims [N, V], given {x.dim()}")
-    if target.dtype != torch.int64:
-        raise ValueError(f"cross_entropy: target: expected dtype torch.int64, given {target.dtype}")
-    if target.dim() != 1:
-        raise ValueError(f"cross_entropy: target: expected 1 dim [N], given {target.dim()}")
-    if target.device != x.device:
-        raise ValueError(
-            f"cross_entropy: target: expected device {x.device} (from x), given {target.device}"
-        )
+    lib.check_dtype(
+        x, "cross_entropy: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "cross_entropy: x", 2, "[N, V]")
+    lib.check_dtype(target, "cross_entropy: target", torch.int64)
+    lib.check_rank(target, "cross_entropy: target", 1, "[N]")
+    lib.check_device(target, "cross_entropy: target", x.device, " (from x)")
     if type(ignore) is not int:
         raise ValueError(f"cross_entropy: ignore: expected int, given {ignore!r}")
     N, V = x.shape
-    if target.shape[0] != N:
-        raise ValueError(
-            f"cross_entropy: target: dim 0 (N): expected {N} (from x), given {target.shape[0]}"
-        )
+    lib.check_size(target.shape[0], "cross_entropy: target: dim 0 (N)", N, " (from x)")
     loss = torch.empty((N,), dtype=x.dtype, device=x.device)
     return loss
 
@@ -637,45 +627,21 @@ def allocate_cross_entropy_backward(
     x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
 ) -> torch.Tensor:
     """Checks the operands of cross_entropy_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"cross_entropy_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"cross_entropy_backward: x: expected 2 dims [N, V], given {x.dim()}")
-    if target.dtype != torch.int64:
-        raise ValueError(
-            f"cross_entropy_backward: target: expected dtype torch.int64, given {target.dtype}"
-        )
-    if target.dim() != 1:
-        raise ValueError(
-            f"cross_entropy_backward: target: expected 1 dim [N], given {target.dim()}"
-        )
-    if target.device != x.device:
-        raise ValueError(
-            f"cross_entropy_backward: target: expected device {x.device} (from x), given {target.device}"
-        )
-    if dloss.dtype != x.dtype:
-        raise ValueError(
-            f"cross_entropy_backward: dloss: expected dtype {x.dtype} (T, from x), given {dloss.dtype}"
-        )
-    if dloss.dim() != 1:
-        raise ValueError(f"cross_entropy_backward: dloss: expected 1 dim [N], given {dloss.dim()}")
-    if dloss.device != x.device:
-        raise ValueError(
-            f"cross_entropy_backward: dloss: expected device {x.device} (from x), given {dloss.device}"
-        )
+    lib.check_dtype(
+        x, "cross_entropy_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "cross_entropy_backward: x", 2, "[N, V]")
+    lib.check_dtype(target, "cross_entropy_backward: target", torch.int64)
+    lib.check_rank(target, "cross_entropy_backward: target", 1, "[N]")
+    lib.check_device(target, "cross_entropy_backward: target", x.device, " (from x)")
+    lib.check_dtype(dloss, "cross_entropy_backward: dloss", x.dtype, source=" (T, from x)")
+    lib.check_rank(dloss, "cross_entropy_backward: dloss", 1, "[N]")
+    lib.check_device(dloss, "cross_entropy_backward: dloss", x.device, " (from x)")
     if type(ignore) is not int:
         raise ValueError(f"cross_entropy_backward: ignore: expected int, given {ignore!r}")
     N, V = x.shape
-    if target.shape[0] != N:
-        raise ValueError(
-            f"cross_entropy_backward: target: dim 0 (N): expected {N} (from x), given {target.shape[0]}"
-        )
-    if dloss.shape[0] != N:
-        raise ValueError(
-            f"cross_entropy_backward: dloss: dim 0 (N): expected {N} (from x), given {dloss.shape[0]}"
-        )
+    lib.check_size(target.shape[0], "cross_entropy_backward: target: dim 0 (N)", N, " (from x)")
+    lib.check_size(dloss.shape[0], "cross_entropy_backward: dloss: dim 0 (N)", N, " (from x)")
     dx = torch.empty((N, V), dtype=x.dtype, device=x.device)
     return dx
 

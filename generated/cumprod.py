@@ -169,12 +169,8 @@ def launch_cumprod(x, y) -> None:
 
 def allocate_cumprod(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of cumprod and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"cumprod: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"cumprod: x: expected at least 1 dim [..., D], given {x.dim()}")
+    lib.check_dtype(x, "cumprod: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "cumprod: x", 1, "[..., D]")
     D = x.shape[-1]
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
@@ -581,29 +577,15 @@ def launch_cumprod_backward(x, dy, dx) -> None:
 
 def allocate_cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of cumprod_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"cumprod_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"cumprod_backward: x: expected at least 1 dim [..., D], given {x.dim()}")
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"cumprod_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() < 1:
-        raise ValueError(
-            f"cumprod_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"cumprod_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "cumprod_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "cumprod_backward: x", 1, "[..., D]")
+    lib.check_dtype(dy, "cumprod_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "cumprod_backward: dy", 1, "[..., D]")
+    lib.check_device(dy, "cumprod_backward: dy", x.device, " (from x)")
     D = x.shape[-1]
-    if dy.shape[-1] != D:
-        raise ValueError(
-            f"cumprod_backward: dy: dim -1 (D): expected {D} (from x), given {dy.shape[-1]}"
-        )
+    lib.check_size(dy.shape[-1], "cumprod_backward: dy: dim -1 (D)", D, " (from x)")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"cumprod_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"

@@ -420,32 +420,16 @@ def allocate_depthwise_conv2d(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
 ) -> torch.Tensor:
     """Checks the operands of depthwise_conv2d and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"depthwise_conv2d: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(f"depthwise_conv2d: x: expected 4 dims [N, C, H, W], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"depthwise_conv2d: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 3:
-        raise ValueError(f"depthwise_conv2d: w: expected 3 dims [C, R, S], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"depthwise_conv2d: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if b.dtype != x.dtype:
-        raise ValueError(
-            f"depthwise_conv2d: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
-        )
-    if b.dim() != 1:
-        raise ValueError(f"depthwise_conv2d: b: expected 1 dim [C], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(
-            f"depthwise_conv2d: b: expected device {x.device} (from x), given {b.device}"
-        )
+    lib.check_dtype(
+        x, "depthwise_conv2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "depthwise_conv2d: x", 4, "[N, C, H, W]")
+    lib.check_dtype(w, "depthwise_conv2d: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "depthwise_conv2d: w", 3, "[C, R, S]")
+    lib.check_device(w, "depthwise_conv2d: w", x.device, " (from x)")
+    lib.check_dtype(b, "depthwise_conv2d: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "depthwise_conv2d: b", 1, "[C]")
+    lib.check_device(b, "depthwise_conv2d: b", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"depthwise_conv2d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -453,14 +437,8 @@ def allocate_depthwise_conv2d(
     N, C, H, W = x.shape
     R = w.shape[1]
     S = w.shape[2]
-    if w.shape[0] != C:
-        raise ValueError(
-            f"depthwise_conv2d: w: dim 0 (C): expected {C} (from x), given {w.shape[0]}"
-        )
-    if b.shape[0] != C:
-        raise ValueError(
-            f"depthwise_conv2d: b: dim 0 (C): expected {C} (from x), given {b.shape[0]}"
-        )
+    lib.check_size(w.shape[0], "depthwise_conv2d: w: dim 0 (C)", C, " (from x)")
+    lib.check_size(b.shape[0], "depthwise_conv2d: b: dim 0 (C)", C, " (from x)")
     if stride < 1:
         raise ValueError(f"depthwise_conv2d: requires stride >= 1: {stride} < {1}")
     P = (H + 2 * pad - R) // stride + 1
@@ -1173,38 +1151,21 @@ def allocate_depthwise_conv2d_backward(
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of depthwise_conv2d_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"depthwise_conv2d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(
-            f"depthwise_conv2d_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}"
-        )
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"depthwise_conv2d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 3:
-        raise ValueError(
-            f"depthwise_conv2d_backward: w: expected 3 dims [C, R, S], given {w.dim()}"
-        )
-    if w.device != x.device:
-        raise ValueError(
-            f"depthwise_conv2d_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"depthwise_conv2d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 4:
-        raise ValueError(
-            f"depthwise_conv2d_backward: dy: expected 4 dims [N, C, P, Q], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"depthwise_conv2d_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x,
+        "depthwise_conv2d_backward: x",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(x, "depthwise_conv2d_backward: x", 4, "[N, C, H, W]")
+    lib.check_dtype(w, "depthwise_conv2d_backward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "depthwise_conv2d_backward: w", 3, "[C, R, S]")
+    lib.check_device(w, "depthwise_conv2d_backward: w", x.device, " (from x)")
+    lib.check_dtype(dy, "depthwise_conv2d_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "depthwise_conv2d_backward: dy", 4, "[N, C, P, Q]")
+    lib.check_device(dy, "depthwise_conv2d_backward: dy", x.device, " (from x)")
     if type(stride) is not int:
         raise ValueError(f"depthwise_conv2d_backward: stride: expected int, given {stride!r}")
     if type(pad) is not int:
@@ -1214,18 +1175,9 @@ def allocate_depthwise_conv2d_backward(
     S = w.shape[2]
     P = dy.shape[2]
     Q = dy.shape[3]
-    if w.shape[0] != C:
-        raise ValueError(
-            f"depthwise_conv2d_backward: w: dim 0 (C): expected {C} (from x), given {w.shape[0]}"
-        )
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"depthwise_conv2d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != C:
-        raise ValueError(
-            f"depthwise_conv2d_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
-        )
+    lib.check_size(w.shape[0], "depthwise_conv2d_backward: w: dim 0 (C)", C, " (from x)")
+    lib.check_size(dy.shape[0], "depthwise_conv2d_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "depthwise_conv2d_backward: dy: dim 1 (C)", C, " (from x)")
     if stride < 1:
         raise ValueError(f"depthwise_conv2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + 2 * pad - R) // stride + 1):

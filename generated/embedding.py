@@ -68,20 +68,13 @@ def launch_embedding(table, idx, y) -> None:
 
 def allocate_embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     """Checks the operands of embedding and allocates what it returns."""
-    if table.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"embedding: table: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {table.dtype}"
-        )
-    if table.dim() != 2:
-        raise ValueError(f"embedding: table: expected 2 dims [V, D], given {table.dim()}")
-    if idx.dtype != torch.int64:
-        raise ValueError(f"embedding: idx: expected dtype torch.int64, given {idx.dtype}")
-    if idx.dim() != 1:
-        raise ValueError(f"embedding: idx: expected 1 dim [N], given {idx.dim()}")
-    if idx.device != table.device:
-        raise ValueError(
-            f"embedding: idx: expected device {table.device} (from table), given {idx.device}"
-        )
+    lib.check_dtype(
+        table, "embedding: table", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(table, "embedding: table", 2, "[V, D]")
+    lib.check_dtype(idx, "embedding: idx", torch.int64)
+    lib.check_rank(idx, "embedding: idx", 1, "[N]")
+    lib.check_device(idx, "embedding: idx", table.device, " (from table)")
     V, D = table.shape
     N = idx.shape[0]
     y = torch.empty((N, D), dtype=table.dtype, device=table.device)
@@ -365,40 +358,25 @@ def allocate_embedding_backward(
     table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor
 ) -> torch.Tensor:
     """Checks the operands of embedding_backward and allocates what it returns."""
-    if table.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"embedding_backward: table: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {table.dtype}"
-        )
-    if table.dim() != 2:
-        raise ValueError(f"embedding_backward: table: expected 2 dims [V, D], given {table.dim()}")
-    if idx.dtype != torch.int64:
-        raise ValueError(f"embedding_backward: idx: expected dtype torch.int64, given {idx.dtype}")
-    if idx.dim() != 1:
-        raise ValueError(f"embedding_backward: idx: expected 1 dim [N], given {idx.dim()}")
-    if idx.device != table.device:
-        raise ValueError(
-            f"embedding_backward: idx: expected device {table.device} (from table), given {idx.device}"
-        )
-    if dy.dtype != table.dtype:
-        raise ValueError(
-            f"embedding_backward: dy: expected dtype {table.dtype} (T, from table), given {dy.dtype}"
-        )
-    if dy.dim() != 2:
-        raise ValueError(f"embedding_backward: dy: expected 2 dims [N, D], given {dy.dim()}")
-    if dy.device != table.device:
-        raise ValueError(
-            f"embedding_backward: dy: expected device {table.device} (from table), given {dy.device}"
-        )
+    lib.check_dtype(
+        table,
+        "embedding_backward: table",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(table, "embedding_backward: table", 2, "[V, D]")
+    lib.check_dtype(idx, "embedding_backward: idx", torch.int64)
+    lib.check_rank(idx, "embedding_backward: idx", 1, "[N]")
+    lib.check_device(idx, "embedding_backward: idx", table.device, " (from table)")
+    lib.check_dtype(dy, "embedding_backward: dy", table.dtype, source=" (T, from table)")
+    lib.check_rank(dy, "embedding_backward: dy", 2, "[N, D]")
+    lib.check_device(dy, "embedding_backward: dy", table.device, " (from table)")
     V, D = table.shape
     N = idx.shape[0]
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"embedding_backward: dy: dim 0 (N): expected {N} (from idx), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != D:
-        raise ValueError(
-            f"embedding_backward: dy: dim 1 (D): expected {D} (from table), given {dy.shape[1]}"
-        )
+    lib.check_size(dy.shape[0], "embedding_backward: dy: dim 0 (N)", N, " (from idx)")
+    lib.check_size(dy.shape[1], "embedding_backward: dy: dim 1 (D)", D, " (from table)")
     dtable = torch.empty((V, D), dtype=table.dtype, device=table.device)
     return dtable
 

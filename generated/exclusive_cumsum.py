@@ -171,12 +171,10 @@ def launch_exclusive_cumsum(x, y) -> None:
 
 def allocate_exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of exclusive_cumsum and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"exclusive_cumsum: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"exclusive_cumsum: x: expected at least 1 dim [..., D], given {x.dim()}")
+    lib.check_dtype(
+        x, "exclusive_cumsum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "exclusive_cumsum: x", 1, "[..., D]")
     D = x.shape[-1]
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
@@ -405,14 +403,15 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
 
 def allocate_exclusive_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of exclusive_cumsum_backward and allocates what it returns."""
-    if dy.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"exclusive_cumsum_backward: dy: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {dy.dtype}"
-        )
-    if dy.dim() < 1:
-        raise ValueError(
-            f"exclusive_cumsum_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
-        )
+    lib.check_dtype(
+        dy,
+        "exclusive_cumsum_backward: dy",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(dy, "exclusive_cumsum_backward: dy", 1, "[..., D]")
     D = dy.shape[-1]
     dx = torch.empty((*dy.shape[:-1], D), dtype=dy.dtype, device=dy.device)
     return dx

@@ -177,10 +177,7 @@ def launch_full_sum(x, y) -> None:
 
 def allocate_full_sum(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of full_sum and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"full_sum: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
+    lib.check_dtype(x, "full_sum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     y = torch.empty((), dtype=x.dtype, device=x.device)
     return y
 
@@ -343,18 +340,15 @@ def launch_full_sum_backward(x, dx, dy) -> None:
 
 def allocate_full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:
     """Checks the operands of full_sum_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"full_sum_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if isinstance(dy, torch.Tensor) and dy.dim() != 0:
-        raise ValueError(
-            f"full_sum_backward: dy: expected number or a 0-dim tensor, given a {dy.dim()}-dim tensor"
-        )
-    if isinstance(dy, torch.Tensor) and dy.device != x.device:
-        raise ValueError(
-            f"full_sum_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "full_sum_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    if isinstance(dy, torch.Tensor):
+        if dy.dim() != 0:
+            raise ValueError(
+                f"full_sum_backward: dy: expected number or a 0-dim tensor, given a {dy.dim()}-dim tensor"
+            )
+        lib.check_device(dy, "full_sum_backward: dy", x.device, " (from x)")
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     return dx
 

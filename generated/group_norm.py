@@ -657,52 +657,28 @@ def allocate_group_norm(
     eps: float | torch.Tensor = 1e-05,
 ) -> torch.Tensor:
     """Checks the operands of group_norm and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"group_norm: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 2:
-        raise ValueError(f"group_norm: x: expected at least 2 dims [N, C, ...], given {x.dim()}")
-    if gain.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"group_norm: gain: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gain.dtype}"
-        )
-    if gain.dim() != 1:
-        raise ValueError(f"group_norm: gain: expected 1 dim [C], given {gain.dim()}")
-    if gain.device != x.device:
-        raise ValueError(
-            f"group_norm: gain: expected device {x.device} (from x), given {gain.device}"
-        )
-    if bias.dtype != gain.dtype:
-        raise ValueError(
-            f"group_norm: bias: expected dtype {gain.dtype} (U, from gain), given {bias.dtype}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(f"group_norm: bias: expected 1 dim [C], given {bias.dim()}")
-    if bias.device != x.device:
-        raise ValueError(
-            f"group_norm: bias: expected device {x.device} (from x), given {bias.device}"
-        )
-    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
-        raise ValueError(
-            f"group_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-        )
-    if isinstance(eps, torch.Tensor) and eps.device != x.device:
-        raise ValueError(
-            f"group_norm: eps: expected device {x.device} (from x), given {eps.device}"
-        )
+    lib.check_dtype(x, "group_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "group_norm: x", 2, "[N, C, ...]")
+    lib.check_dtype(
+        gain, "group_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(gain, "group_norm: gain", 1, "[C]")
+    lib.check_device(gain, "group_norm: gain", x.device, " (from x)")
+    lib.check_dtype(bias, "group_norm: bias", gain.dtype, source=" (U, from gain)")
+    lib.check_rank(bias, "group_norm: bias", 1, "[C]")
+    lib.check_device(bias, "group_norm: bias", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"group_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "group_norm: eps", x.device, " (from x)")
     if type(groups) is not int:
         raise ValueError(f"group_norm: groups: expected int, given {groups!r}")
     N = x.shape[0]
     C = x.shape[1]
-    if gain.shape[0] != C:
-        raise ValueError(
-            f"group_norm: gain: dim 0 (C): expected {C} (from x), given {gain.shape[0]}"
-        )
-    if bias.shape[0] != C:
-        raise ValueError(
-            f"group_norm: bias: dim 0 (C): expected {C} (from x), given {bias.shape[0]}"
-        )
+    lib.check_size(gain.shape[0], "group_norm: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(bias.shape[0], "group_norm: bias: dim 0 (C)", C, " (from x)")
     if groups < 1:
         raise ValueError(f"group_norm: requires groups >= 1: {groups} < {1}")
     Cg = C // groups
@@ -2558,60 +2534,36 @@ def allocate_group_norm_backward(
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of group_norm_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"group_norm_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 2:
-        raise ValueError(
-            f"group_norm_backward: x: expected at least 2 dims [N, C, ...], given {x.dim()}"
-        )
-    if gain.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"group_norm_backward: gain: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gain.dtype}"
-        )
-    if gain.dim() != 1:
-        raise ValueError(f"group_norm_backward: gain: expected 1 dim [C], given {gain.dim()}")
-    if gain.device != x.device:
-        raise ValueError(
-            f"group_norm_backward: gain: expected device {x.device} (from x), given {gain.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"group_norm_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() < 2:
-        raise ValueError(
-            f"group_norm_backward: dy: expected at least 2 dims [N, C, ...], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"group_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
-    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
-        raise ValueError(
-            f"group_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-        )
-    if isinstance(eps, torch.Tensor) and eps.device != x.device:
-        raise ValueError(
-            f"group_norm_backward: eps: expected device {x.device} (from x), given {eps.device}"
-        )
+    lib.check_dtype(
+        x, "group_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "group_norm_backward: x", 2, "[N, C, ...]")
+    lib.check_dtype(
+        gain,
+        "group_norm_backward: gain",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(gain, "group_norm_backward: gain", 1, "[C]")
+    lib.check_device(gain, "group_norm_backward: gain", x.device, " (from x)")
+    lib.check_dtype(dy, "group_norm_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "group_norm_backward: dy", 2, "[N, C, ...]")
+    lib.check_device(dy, "group_norm_backward: dy", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"group_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "group_norm_backward: eps", x.device, " (from x)")
     if type(groups) is not int:
         raise ValueError(f"group_norm_backward: groups: expected int, given {groups!r}")
     N = x.shape[0]
     C = x.shape[1]
-    if gain.shape[0] != C:
-        raise ValueError(
-            f"group_norm_backward: gain: dim 0 (C): expected {C} (from x), given {gain.shape[0]}"
-        )
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"group_norm_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != C:
-        raise ValueError(
-            f"group_norm_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
-        )
+    lib.check_size(gain.shape[0], "group_norm_backward: gain: dim 0 (C)", C, " (from x)")
+    lib.check_size(dy.shape[0], "group_norm_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "group_norm_backward: dy: dim 1 (C)", C, " (from x)")
     if groups < 1:
         raise ValueError(f"group_norm_backward: requires groups >= 1: {groups} < {1}")
     Cg = C // groups

@@ -218,20 +218,15 @@ def allocate_huber(
     x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0
 ) -> torch.Tensor:
     """Checks the operands of huber and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"huber: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if t.dtype != x.dtype:
-        raise ValueError(f"huber: t: expected dtype {x.dtype} (T, from x), given {t.dtype}")
-    if t.device != x.device:
-        raise ValueError(f"huber: t: expected device {x.device} (from x), given {t.device}")
-    if isinstance(delta, torch.Tensor) and delta.dim() != 0:
-        raise ValueError(
-            f"huber: delta: expected number or a 0-dim tensor, given a {delta.dim()}-dim tensor"
-        )
-    if isinstance(delta, torch.Tensor) and delta.device != x.device:
-        raise ValueError(f"huber: delta: expected device {x.device} (from x), given {delta.device}")
+    lib.check_dtype(x, "huber: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_dtype(t, "huber: t", x.dtype, source=" (T, from x)")
+    lib.check_device(t, "huber: t", x.device, " (from x)")
+    if isinstance(delta, torch.Tensor):
+        if delta.dim() != 0:
+            raise ValueError(
+                f"huber: delta: expected number or a 0-dim tensor, given a {delta.dim()}-dim tensor"
+            )
+        lib.check_device(delta, "huber: delta", x.device, " (from x)")
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:
@@ -686,34 +681,23 @@ def allocate_huber_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of huber_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"huber_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if t.dtype != x.dtype:
-        raise ValueError(
-            f"huber_backward: t: expected dtype {x.dtype} (T, from x), given {t.dtype}"
-        )
-    if t.device != x.device:
-        raise ValueError(
-            f"huber_backward: t: expected device {x.device} (from x), given {t.device}"
-        )
-    if isinstance(delta, torch.Tensor) and delta.dim() != 0:
-        raise ValueError(
-            f"huber_backward: delta: expected number or a 0-dim tensor, given a {delta.dim()}-dim tensor"
-        )
-    if isinstance(delta, torch.Tensor) and delta.device != x.device:
-        raise ValueError(
-            f"huber_backward: delta: expected device {x.device} (from x), given {delta.device}"
-        )
-    if isinstance(dloss, torch.Tensor) and dloss.dim() != 0:
-        raise ValueError(
-            f"huber_backward: dloss: expected number or a 0-dim tensor, given a {dloss.dim()}-dim tensor"
-        )
-    if isinstance(dloss, torch.Tensor) and dloss.device != x.device:
-        raise ValueError(
-            f"huber_backward: dloss: expected device {x.device} (from x), given {dloss.device}"
-        )
+    lib.check_dtype(
+        x, "huber_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_dtype(t, "huber_backward: t", x.dtype, source=" (T, from x)")
+    lib.check_device(t, "huber_backward: t", x.device, " (from x)")
+    if isinstance(delta, torch.Tensor):
+        if delta.dim() != 0:
+            raise ValueError(
+                f"huber_backward: delta: expected number or a 0-dim tensor, given a {delta.dim()}-dim tensor"
+            )
+        lib.check_device(delta, "huber_backward: delta", x.device, " (from x)")
+    if isinstance(dloss, torch.Tensor):
+        if dloss.dim() != 0:
+            raise ValueError(
+                f"huber_backward: dloss: expected number or a 0-dim tensor, given a {dloss.dim()}-dim tensor"
+            )
+        lib.check_device(dloss, "huber_backward: dloss", x.device, " (from x)")
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:

@@ -218,32 +218,20 @@ def launch_index_add(y0, index, x, y) -> None:
 
 def allocate_index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of index_add and allocates what it returns."""
-    if y0.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"index_add: y0: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {y0.dtype}"
-        )
-    if y0.dim() != 2:
-        raise ValueError(f"index_add: y0: expected 2 dims [V, D], given {y0.dim()}")
-    if index.dtype != torch.int64:
-        raise ValueError(f"index_add: index: expected dtype torch.int64, given {index.dtype}")
-    if index.dim() != 1:
-        raise ValueError(f"index_add: index: expected 1 dim [N], given {index.dim()}")
-    if index.device != y0.device:
-        raise ValueError(
-            f"index_add: index: expected device {y0.device} (from y0), given {index.device}"
-        )
-    if x.dtype != y0.dtype:
-        raise ValueError(f"index_add: x: expected dtype {y0.dtype} (T, from y0), given {x.dtype}")
-    if x.dim() != 2:
-        raise ValueError(f"index_add: x: expected 2 dims [N, D], given {x.dim()}")
-    if x.device != y0.device:
-        raise ValueError(f"index_add: x: expected device {y0.device} (from y0), given {x.device}")
+    lib.check_dtype(
+        y0, "index_add: y0", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(y0, "index_add: y0", 2, "[V, D]")
+    lib.check_dtype(index, "index_add: index", torch.int64)
+    lib.check_rank(index, "index_add: index", 1, "[N]")
+    lib.check_device(index, "index_add: index", y0.device, " (from y0)")
+    lib.check_dtype(x, "index_add: x", y0.dtype, source=" (T, from y0)")
+    lib.check_rank(x, "index_add: x", 2, "[N, D]")
+    lib.check_device(x, "index_add: x", y0.device, " (from y0)")
     V, D = y0.shape
     N = index.shape[0]
-    if x.shape[0] != N:
-        raise ValueError(f"index_add: x: dim 0 (N): expected {N} (from index), given {x.shape[0]}")
-    if x.shape[1] != D:
-        raise ValueError(f"index_add: x: dim 1 (D): expected {D} (from y0), given {x.shape[1]}")
+    lib.check_size(x.shape[0], "index_add: x: dim 0 (N)", N, " (from index)")
+    lib.check_size(x.shape[1], "index_add: x: dim 1 (D)", D, " (from y0)")
     y = torch.empty((V, D), dtype=y0.dtype, device=y0.device)
     return y
 
@@ -366,22 +354,13 @@ def launch_index_add_backward(index, dy, dx) -> None:
 
 def allocate_index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of index_add_backward and allocates what it returns."""
-    if index.dtype != torch.int64:
-        raise ValueError(
-            f"index_add_backward: index: expected dtype torch.int64, given {index.dtype}"
-        )
-    if index.dim() != 1:
-        raise ValueError(f"index_add_backward: index: expected 1 dim [N], given {index.dim()}")
-    if dy.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"index_add_backward: dy: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {dy.dtype}"
-        )
-    if dy.dim() != 2:
-        raise ValueError(f"index_add_backward: dy: expected 2 dims [V, D], given {dy.dim()}")
-    if dy.device != index.device:
-        raise ValueError(
-            f"index_add_backward: dy: expected device {index.device} (from index), given {dy.device}"
-        )
+    lib.check_dtype(index, "index_add_backward: index", torch.int64)
+    lib.check_rank(index, "index_add_backward: index", 1, "[N]")
+    lib.check_dtype(
+        dy, "index_add_backward: dy", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(dy, "index_add_backward: dy", 2, "[V, D]")
+    lib.check_device(dy, "index_add_backward: dy", index.device, " (from index)")
     N = index.shape[0]
     V, D = dy.shape
     dx = torch.empty((N, D), dtype=dy.dtype, device=index.device)

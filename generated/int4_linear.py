@@ -218,29 +218,18 @@ def launch_int4_linear(x, w, s, y) -> None:
 
 def allocate_int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
     """Checks the operands of int4_linear and allocates what it returns."""
-    if x.dtype not in (torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"int4_linear: x: expected dtype torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"int4_linear: x: expected 2 dims [M, K], given {x.dim()}")
-    if w.dtype != torch.uint8:
-        raise ValueError(f"int4_linear: w: expected dtype torch.uint8, given {w.dtype}")
-    if w.dim() != 2:
-        raise ValueError(f"int4_linear: w: expected 2 dims [N, H], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(f"int4_linear: w: expected device {x.device} (from x), given {w.device}")
-    if s.dtype != x.dtype:
-        raise ValueError(f"int4_linear: s: expected dtype {x.dtype} (T, from x), given {s.dtype}")
-    if s.dim() != 2:
-        raise ValueError(f"int4_linear: s: expected 2 dims [N, G], given {s.dim()}")
-    if s.device != x.device:
-        raise ValueError(f"int4_linear: s: expected device {x.device} (from x), given {s.device}")
+    lib.check_dtype(x, "int4_linear: x", torch.float16, torch.bfloat16)
+    lib.check_rank(x, "int4_linear: x", 2, "[M, K]")
+    lib.check_dtype(w, "int4_linear: w", torch.uint8)
+    lib.check_rank(w, "int4_linear: w", 2, "[N, H]")
+    lib.check_device(w, "int4_linear: w", x.device, " (from x)")
+    lib.check_dtype(s, "int4_linear: s", x.dtype, source=" (T, from x)")
+    lib.check_rank(s, "int4_linear: s", 2, "[N, G]")
+    lib.check_device(s, "int4_linear: s", x.device, " (from x)")
     M, K = x.shape
     N, H = w.shape
     G = s.shape[1]
-    if s.shape[0] != N:
-        raise ValueError(f"int4_linear: s: dim 0 (N): expected {N} (from w), given {s.shape[0]}")
+    lib.check_size(s.shape[0], "int4_linear: s: dim 0 (N)", N, " (from w)")
     if K != (2 * H):
         raise ValueError(f"int4_linear: requires K == 2 * H: {K} != {2 * H}")
     if K != (128 * G):
@@ -584,55 +573,23 @@ def allocate_int4_linear_backward(
     need_ds: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of int4_linear_backward and allocates what it returns."""
-    if x.dtype not in (torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"int4_linear_backward: x: expected dtype torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"int4_linear_backward: x: expected 2 dims [M, K], given {x.dim()}")
-    if w.dtype != torch.uint8:
-        raise ValueError(f"int4_linear_backward: w: expected dtype torch.uint8, given {w.dtype}")
-    if w.dim() != 2:
-        raise ValueError(f"int4_linear_backward: w: expected 2 dims [N, H], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"int4_linear_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if s.dtype != x.dtype:
-        raise ValueError(
-            f"int4_linear_backward: s: expected dtype {x.dtype} (T, from x), given {s.dtype}"
-        )
-    if s.dim() != 2:
-        raise ValueError(f"int4_linear_backward: s: expected 2 dims [N, G], given {s.dim()}")
-    if s.device != x.device:
-        raise ValueError(
-            f"int4_linear_backward: s: expected device {x.device} (from x), given {s.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"int4_linear_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 2:
-        raise ValueError(f"int4_linear_backward: dy: expected 2 dims [M, N], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"int4_linear_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(x, "int4_linear_backward: x", torch.float16, torch.bfloat16)
+    lib.check_rank(x, "int4_linear_backward: x", 2, "[M, K]")
+    lib.check_dtype(w, "int4_linear_backward: w", torch.uint8)
+    lib.check_rank(w, "int4_linear_backward: w", 2, "[N, H]")
+    lib.check_device(w, "int4_linear_backward: w", x.device, " (from x)")
+    lib.check_dtype(s, "int4_linear_backward: s", x.dtype, source=" (T, from x)")
+    lib.check_rank(s, "int4_linear_backward: s", 2, "[N, G]")
+    lib.check_device(s, "int4_linear_backward: s", x.device, " (from x)")
+    lib.check_dtype(dy, "int4_linear_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "int4_linear_backward: dy", 2, "[M, N]")
+    lib.check_device(dy, "int4_linear_backward: dy", x.device, " (from x)")
     M, K = x.shape
     N, H = w.shape
     G = s.shape[1]
-    if s.shape[0] != N:
-        raise ValueError(
-            f"int4_linear_backward: s: dim 0 (N): expected {N} (from w), given {s.shape[0]}"
-        )
-    if dy.shape[0] != M:
-        raise ValueError(
-            f"int4_linear_backward: dy: dim 0 (M): expected {M} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != N:
-        raise ValueError(
-            f"int4_linear_backward: dy: dim 1 (N): expected {N} (from w), given {dy.shape[1]}"
-        )
+    lib.check_size(s.shape[0], "int4_linear_backward: s: dim 0 (N)", N, " (from w)")
+    lib.check_size(dy.shape[0], "int4_linear_backward: dy: dim 0 (M)", M, " (from x)")
+    lib.check_size(dy.shape[1], "int4_linear_backward: dy: dim 1 (N)", N, " (from w)")
     if K != (2 * H):
         raise ValueError(f"int4_linear_backward: requires K == 2 * H: {K} != {2 * H}")
     if K != (128 * G):

@@ -464,38 +464,24 @@ def allocate_int8_linear(
     x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
 ) -> torch.Tensor:
     """Checks the operands of int8_linear and allocates what it returns."""
-    if x.dtype != torch.int8:
-        raise ValueError(f"int8_linear: x: expected dtype torch.int8, given {x.dtype}")
-    if x.dim() != 2:
-        raise ValueError(f"int8_linear: x: expected 2 dims [M, K], given {x.dim()}")
-    if w.dtype != torch.int8:
-        raise ValueError(f"int8_linear: w: expected dtype torch.int8, given {w.dtype}")
-    if w.dim() != 2:
-        raise ValueError(f"int8_linear: w: expected 2 dims [N, K], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(f"int8_linear: w: expected device {x.device} (from x), given {w.device}")
-    if sx.dtype != torch.float32:
-        raise ValueError(f"int8_linear: sx: expected dtype torch.float32, given {sx.dtype}")
-    if sx.dim() != 1:
-        raise ValueError(f"int8_linear: sx: expected 1 dim [M], given {sx.dim()}")
-    if sx.device != x.device:
-        raise ValueError(f"int8_linear: sx: expected device {x.device} (from x), given {sx.device}")
-    if sw.dtype != torch.float32:
-        raise ValueError(f"int8_linear: sw: expected dtype torch.float32, given {sw.dtype}")
-    if sw.dim() != 1:
-        raise ValueError(f"int8_linear: sw: expected 1 dim [N], given {sw.dim()}")
-    if sw.device != x.device:
-        raise ValueError(f"int8_linear: sw: expected device {x.device} (from x), given {sw.device}")
+    lib.check_dtype(x, "int8_linear: x", torch.int8)
+    lib.check_rank(x, "int8_linear: x", 2, "[M, K]")
+    lib.check_dtype(w, "int8_linear: w", torch.int8)
+    lib.check_rank(w, "int8_linear: w", 2, "[N, K]")
+    lib.check_device(w, "int8_linear: w", x.device, " (from x)")
+    lib.check_dtype(sx, "int8_linear: sx", torch.float32)
+    lib.check_rank(sx, "int8_linear: sx", 1, "[M]")
+    lib.check_device(sx, "int8_linear: sx", x.device, " (from x)")
+    lib.check_dtype(sw, "int8_linear: sw", torch.float32)
+    lib.check_rank(sw, "int8_linear: sw", 1, "[N]")
+    lib.check_device(sw, "int8_linear: sw", x.device, " (from x)")
     if T not in (torch.float16, torch.bfloat16):
         raise ValueError(f"int8_linear: T: expected torch.float16 or torch.bfloat16, given {T}")
     M, K = x.shape
     N = w.shape[0]
-    if w.shape[1] != K:
-        raise ValueError(f"int8_linear: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}")
-    if sx.shape[0] != M:
-        raise ValueError(f"int8_linear: sx: dim 0 (M): expected {M} (from x), given {sx.shape[0]}")
-    if sw.shape[0] != N:
-        raise ValueError(f"int8_linear: sw: dim 0 (N): expected {N} (from w), given {sw.shape[0]}")
+    lib.check_size(w.shape[1], "int8_linear: w: dim 1 (K)", K, " (from x)")
+    lib.check_size(sx.shape[0], "int8_linear: sx: dim 0 (M)", M, " (from x)")
+    lib.check_size(sw.shape[0], "int8_linear: sw: dim 0 (N)", N, " (from w)")
     y = torch.empty((M, N), dtype=T, device=x.device)
     return y
 
@@ -1321,70 +1307,27 @@ def allocate_int8_linear_backward(
     need_dsw: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of int8_linear_backward and allocates what it returns."""
-    if x.dtype != torch.int8:
-        raise ValueError(f"int8_linear_backward: x: expected dtype torch.int8, given {x.dtype}")
-    if x.dim() != 2:
-        raise ValueError(f"int8_linear_backward: x: expected 2 dims [M, K], given {x.dim()}")
-    if w.dtype != torch.int8:
-        raise ValueError(f"int8_linear_backward: w: expected dtype torch.int8, given {w.dtype}")
-    if w.dim() != 2:
-        raise ValueError(f"int8_linear_backward: w: expected 2 dims [N, K], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"int8_linear_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if sx.dtype != torch.float32:
-        raise ValueError(
-            f"int8_linear_backward: sx: expected dtype torch.float32, given {sx.dtype}"
-        )
-    if sx.dim() != 1:
-        raise ValueError(f"int8_linear_backward: sx: expected 1 dim [M], given {sx.dim()}")
-    if sx.device != x.device:
-        raise ValueError(
-            f"int8_linear_backward: sx: expected device {x.device} (from x), given {sx.device}"
-        )
-    if sw.dtype != torch.float32:
-        raise ValueError(
-            f"int8_linear_backward: sw: expected dtype torch.float32, given {sw.dtype}"
-        )
-    if sw.dim() != 1:
-        raise ValueError(f"int8_linear_backward: sw: expected 1 dim [N], given {sw.dim()}")
-    if sw.device != x.device:
-        raise ValueError(
-            f"int8_linear_backward: sw: expected device {x.device} (from x), given {sw.device}"
-        )
-    if dy.dtype not in (torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"int8_linear_backward: dy: expected dtype torch.float16 or torch.bfloat16, given {dy.dtype}"
-        )
-    if dy.dim() != 2:
-        raise ValueError(f"int8_linear_backward: dy: expected 2 dims [M, N], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"int8_linear_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(x, "int8_linear_backward: x", torch.int8)
+    lib.check_rank(x, "int8_linear_backward: x", 2, "[M, K]")
+    lib.check_dtype(w, "int8_linear_backward: w", torch.int8)
+    lib.check_rank(w, "int8_linear_backward: w", 2, "[N, K]")
+    lib.check_device(w, "int8_linear_backward: w", x.device, " (from x)")
+    lib.check_dtype(sx, "int8_linear_backward: sx", torch.float32)
+    lib.check_rank(sx, "int8_linear_backward: sx", 1, "[M]")
+    lib.check_device(sx, "int8_linear_backward: sx", x.device, " (from x)")
+    lib.check_dtype(sw, "int8_linear_backward: sw", torch.float32)
+    lib.check_rank(sw, "int8_linear_backward: sw", 1, "[N]")
+    lib.check_device(sw, "int8_linear_backward: sw", x.device, " (from x)")
+    lib.check_dtype(dy, "int8_linear_backward: dy", torch.float16, torch.bfloat16)
+    lib.check_rank(dy, "int8_linear_backward: dy", 2, "[M, N]")
+    lib.check_device(dy, "int8_linear_backward: dy", x.device, " (from x)")
     M, K = x.shape
     N = w.shape[0]
-    if w.shape[1] != K:
-        raise ValueError(
-            f"int8_linear_backward: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}"
-        )
-    if sx.shape[0] != M:
-        raise ValueError(
-            f"int8_linear_backward: sx: dim 0 (M): expected {M} (from x), given {sx.shape[0]}"
-        )
-    if sw.shape[0] != N:
-        raise ValueError(
-            f"int8_linear_backward: sw: dim 0 (N): expected {N} (from w), given {sw.shape[0]}"
-        )
-    if dy.shape[0] != M:
-        raise ValueError(
-            f"int8_linear_backward: dy: dim 0 (M): expected {M} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != N:
-        raise ValueError(
-            f"int8_linear_backward: dy: dim 1 (N): expected {N} (from w), given {dy.shape[1]}"
-        )
+    lib.check_size(w.shape[1], "int8_linear_backward: w: dim 1 (K)", K, " (from x)")
+    lib.check_size(sx.shape[0], "int8_linear_backward: sx: dim 0 (M)", M, " (from x)")
+    lib.check_size(sw.shape[0], "int8_linear_backward: sw: dim 0 (N)", N, " (from w)")
+    lib.check_size(dy.shape[0], "int8_linear_backward: dy: dim 0 (M)", M, " (from x)")
+    lib.check_size(dy.shape[1], "int8_linear_backward: dy: dim 1 (N)", N, " (from w)")
     dsx = torch.empty((M,), dtype=sx.dtype, device=x.device) if need_dsx else None
     dsw = torch.empty((N,), dtype=sx.dtype, device=x.device) if need_dsw else None
     return dsx, dsw

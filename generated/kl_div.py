@@ -186,23 +186,14 @@ def launch_kl_div(x, t, loss) -> None:
 
 def allocate_kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """Checks the operands of kl_div and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"kl_div: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"kl_div: x: expected 2 dims [N, D], given {x.dim()}")
-    if t.dtype != x.dtype:
-        raise ValueError(f"kl_div: t: expected dtype {x.dtype} (T, from x), given {t.dtype}")
-    if t.dim() != 2:
-        raise ValueError(f"kl_div: t: expected 2 dims [N, D], given {t.dim()}")
-    if t.device != x.device:
-        raise ValueError(f"kl_div: t: expected device {x.device} (from x), given {t.device}")
+    lib.check_dtype(x, "kl_div: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "kl_div: x", 2, "[N, D]")
+    lib.check_dtype(t, "kl_div: t", x.dtype, source=" (T, from x)")
+    lib.check_rank(t, "kl_div: t", 2, "[N, D]")
+    lib.check_device(t, "kl_div: t", x.device, " (from x)")
     N, D = x.shape
-    if t.shape[0] != N:
-        raise ValueError(f"kl_div: t: dim 0 (N): expected {N} (from x), given {t.shape[0]}")
-    if t.shape[1] != D:
-        raise ValueError(f"kl_div: t: dim 1 (D): expected {D} (from x), given {t.shape[1]}")
+    lib.check_size(t.shape[0], "kl_div: t: dim 0 (N)", N, " (from x)")
+    lib.check_size(t.shape[1], "kl_div: t: dim 1 (D)", D, " (from x)")
     loss = torch.empty((N,), dtype=x.dtype, device=x.device)
     return loss
 
@@ -365,45 +356,20 @@ def allocate_kl_div_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of kl_div_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"kl_div_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"kl_div_backward: x: expected 2 dims [N, D], given {x.dim()}")
-    if t.dtype != x.dtype:
-        raise ValueError(
-            f"kl_div_backward: t: expected dtype {x.dtype} (T, from x), given {t.dtype}"
-        )
-    if t.dim() != 2:
-        raise ValueError(f"kl_div_backward: t: expected 2 dims [N, D], given {t.dim()}")
-    if t.device != x.device:
-        raise ValueError(
-            f"kl_div_backward: t: expected device {x.device} (from x), given {t.device}"
-        )
-    if dloss.dtype != x.dtype:
-        raise ValueError(
-            f"kl_div_backward: dloss: expected dtype {x.dtype} (T, from x), given {dloss.dtype}"
-        )
-    if dloss.dim() != 1:
-        raise ValueError(f"kl_div_backward: dloss: expected 1 dim [N], given {dloss.dim()}")
-    if dloss.device != x.device:
-        raise ValueError(
-            f"kl_div_backward: dloss: expected device {x.device} (from x), given {dloss.device}"
-        )
+    lib.check_dtype(
+        x, "kl_div_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "kl_div_backward: x", 2, "[N, D]")
+    lib.check_dtype(t, "kl_div_backward: t", x.dtype, source=" (T, from x)")
+    lib.check_rank(t, "kl_div_backward: t", 2, "[N, D]")
+    lib.check_device(t, "kl_div_backward: t", x.device, " (from x)")
+    lib.check_dtype(dloss, "kl_div_backward: dloss", x.dtype, source=" (T, from x)")
+    lib.check_rank(dloss, "kl_div_backward: dloss", 1, "[N]")
+    lib.check_device(dloss, "kl_div_backward: dloss", x.device, " (from x)")
     N, D = x.shape
-    if t.shape[0] != N:
-        raise ValueError(
-            f"kl_div_backward: t: dim 0 (N): expected {N} (from x), given {t.shape[0]}"
-        )
-    if t.shape[1] != D:
-        raise ValueError(
-            f"kl_div_backward: t: dim 1 (D): expected {D} (from x), given {t.shape[1]}"
-        )
-    if dloss.shape[0] != N:
-        raise ValueError(
-            f"kl_div_backward: dloss: dim 0 (N): expected {N} (from x), given {dloss.shape[0]}"
-        )
+    lib.check_size(t.shape[0], "kl_div_backward: t: dim 0 (N)", N, " (from x)")
+    lib.check_size(t.shape[1], "kl_div_backward: t: dim 1 (D)", D, " (from x)")
+    lib.check_size(dloss.shape[0], "kl_div_backward: dloss: dim 0 (N)", N, " (from x)")
     dx = lib.empty((N, D), x.dtype, t, x)
     dt = lib.empty((N, D), x.dtype, t, x)
     return dx, dt

@@ -363,39 +363,23 @@ def allocate_layer_norm(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float | torch.Tensor = 1e-05
 ) -> torch.Tensor:
     """Checks the operands of layer_norm and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"layer_norm: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"layer_norm: x: expected at least 1 dim [..., D], given {x.dim()}")
-    if w.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"layer_norm: w: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {w.dtype}"
-        )
-    if w.dim() != 1:
-        raise ValueError(f"layer_norm: w: expected 1 dim [D], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(f"layer_norm: w: expected device {x.device} (from x), given {w.device}")
-    if b.dtype != w.dtype:
-        raise ValueError(f"layer_norm: b: expected dtype {w.dtype} (U, from w), given {b.dtype}")
-    if b.dim() != 1:
-        raise ValueError(f"layer_norm: b: expected 1 dim [D], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(f"layer_norm: b: expected device {x.device} (from x), given {b.device}")
-    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
-        raise ValueError(
-            f"layer_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-        )
-    if isinstance(eps, torch.Tensor) and eps.device != x.device:
-        raise ValueError(
-            f"layer_norm: eps: expected device {x.device} (from x), given {eps.device}"
-        )
+    lib.check_dtype(x, "layer_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "layer_norm: x", 1, "[..., D]")
+    lib.check_dtype(w, "layer_norm: w", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(w, "layer_norm: w", 1, "[D]")
+    lib.check_device(w, "layer_norm: w", x.device, " (from x)")
+    lib.check_dtype(b, "layer_norm: b", w.dtype, source=" (U, from w)")
+    lib.check_rank(b, "layer_norm: b", 1, "[D]")
+    lib.check_device(b, "layer_norm: b", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"layer_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "layer_norm: eps", x.device, " (from x)")
     D = x.shape[-1]
-    if w.shape[0] != D:
-        raise ValueError(f"layer_norm: w: dim 0 (D): expected {D} (from x), given {w.shape[0]}")
-    if b.shape[0] != D:
-        raise ValueError(f"layer_norm: b: dim 0 (D): expected {D} (from x), given {b.shape[0]}")
+    lib.check_size(w.shape[0], "layer_norm: w: dim 0 (D)", D, " (from x)")
+    lib.check_size(b.shape[0], "layer_norm: b: dim 0 (D)", D, " (from x)")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -1259,53 +1243,27 @@ def allocate_layer_norm_backward(
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of layer_norm_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"layer_norm_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(
-            f"layer_norm_backward: x: expected at least 1 dim [..., D], given {x.dim()}"
-        )
-    if w.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"layer_norm_backward: w: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {w.dtype}"
-        )
-    if w.dim() != 1:
-        raise ValueError(f"layer_norm_backward: w: expected 1 dim [D], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"layer_norm_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"layer_norm_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() < 1:
-        raise ValueError(
-            f"layer_norm_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"layer_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
-    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
-        raise ValueError(
-            f"layer_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-        )
-    if isinstance(eps, torch.Tensor) and eps.device != x.device:
-        raise ValueError(
-            f"layer_norm_backward: eps: expected device {x.device} (from x), given {eps.device}"
-        )
+    lib.check_dtype(
+        x, "layer_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "layer_norm_backward: x", 1, "[..., D]")
+    lib.check_dtype(
+        w, "layer_norm_backward: w", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(w, "layer_norm_backward: w", 1, "[D]")
+    lib.check_device(w, "layer_norm_backward: w", x.device, " (from x)")
+    lib.check_dtype(dy, "layer_norm_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "layer_norm_backward: dy", 1, "[..., D]")
+    lib.check_device(dy, "layer_norm_backward: dy", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"layer_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "layer_norm_backward: eps", x.device, " (from x)")
     D = x.shape[-1]
-    if w.shape[0] != D:
-        raise ValueError(
-            f"layer_norm_backward: w: dim 0 (D): expected {D} (from x), given {w.shape[0]}"
-        )
-    if dy.shape[-1] != D:
-        raise ValueError(
-            f"layer_norm_backward: dy: dim -1 (D): expected {D} (from x), given {dy.shape[-1]}"
-        )
+    lib.check_size(w.shape[0], "layer_norm_backward: w: dim 0 (D)", D, " (from x)")
+    lib.check_size(dy.shape[-1], "layer_norm_backward: dy: dim -1 (D)", D, " (from x)")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"layer_norm_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"

@@ -136,18 +136,13 @@ def launch_leaky_relu(x, y, slope) -> None:
 
 def allocate_leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
     """Checks the operands of leaky_relu and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"leaky_relu: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if isinstance(slope, torch.Tensor) and slope.dim() != 0:
-        raise ValueError(
-            f"leaky_relu: slope: expected number or a 0-dim tensor, given a {slope.dim()}-dim tensor"
-        )
-    if isinstance(slope, torch.Tensor) and slope.device != x.device:
-        raise ValueError(
-            f"leaky_relu: slope: expected device {x.device} (from x), given {slope.device}"
-        )
+    lib.check_dtype(x, "leaky_relu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    if isinstance(slope, torch.Tensor):
+        if slope.dim() != 0:
+            raise ValueError(
+                f"leaky_relu: slope: expected number or a 0-dim tensor, given a {slope.dim()}-dim tensor"
+            )
+        lib.check_device(slope, "leaky_relu: slope", x.device, " (from x)")
     y = torch.empty_like(x)
     return y
 
@@ -496,26 +491,17 @@ def allocate_leaky_relu_backward(
     x: torch.Tensor, dy: torch.Tensor, slope: float | torch.Tensor = 0.01
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of leaky_relu_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"leaky_relu_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"leaky_relu_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"leaky_relu_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
-    if isinstance(slope, torch.Tensor) and slope.dim() != 0:
-        raise ValueError(
-            f"leaky_relu_backward: slope: expected number or a 0-dim tensor, given a {slope.dim()}-dim tensor"
-        )
-    if isinstance(slope, torch.Tensor) and slope.device != x.device:
-        raise ValueError(
-            f"leaky_relu_backward: slope: expected device {x.device} (from x), given {slope.device}"
-        )
+    lib.check_dtype(
+        x, "leaky_relu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_dtype(dy, "leaky_relu_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_device(dy, "leaky_relu_backward: dy", x.device, " (from x)")
+    if isinstance(slope, torch.Tensor):
+        if slope.dim() != 0:
+            raise ValueError(
+                f"leaky_relu_backward: slope: expected number or a 0-dim tensor, given a {slope.dim()}-dim tensor"
+            )
+        lib.check_device(slope, "leaky_relu_backward: slope", x.device, " (from x)")
     if dy.shape != x.shape:
         raise ValueError(
             f"leaky_relu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"

@@ -733,30 +733,18 @@ def launch_linear(x, w, b, y) -> None:
 
 def allocate_linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Checks the operands of linear and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"linear: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"linear: x: expected at least 1 dim [..., K], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(f"linear: w: expected dtype {x.dtype} (T, from x), given {w.dtype}")
-    if w.dim() != 2:
-        raise ValueError(f"linear: w: expected 2 dims [N, K], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(f"linear: w: expected device {x.device} (from x), given {w.device}")
-    if b.dtype != x.dtype:
-        raise ValueError(f"linear: b: expected dtype {x.dtype} (T, from x), given {b.dtype}")
-    if b.dim() != 1:
-        raise ValueError(f"linear: b: expected 1 dim [N], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(f"linear: b: expected device {x.device} (from x), given {b.device}")
+    lib.check_dtype(x, "linear: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "linear: x", 1, "[..., K]")
+    lib.check_dtype(w, "linear: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "linear: w", 2, "[N, K]")
+    lib.check_device(w, "linear: w", x.device, " (from x)")
+    lib.check_dtype(b, "linear: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "linear: b", 1, "[N]")
+    lib.check_device(b, "linear: b", x.device, " (from x)")
     K = x.shape[-1]
     N = w.shape[0]
-    if w.shape[1] != K:
-        raise ValueError(f"linear: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}")
-    if b.shape[0] != N:
-        raise ValueError(f"linear: b: dim 0 (N): expected {N} (from w), given {b.shape[0]}")
+    lib.check_size(w.shape[1], "linear: w: dim 1 (K)", K, " (from x)")
+    lib.check_size(b.shape[0], "linear: b: dim 0 (N)", N, " (from w)")
     y = torch.empty((*x.shape[:-1], N), dtype=x.dtype, device=x.device)
     return y
 
@@ -2408,42 +2396,20 @@ def allocate_linear_backward(
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of linear_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"linear_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"linear_backward: x: expected at least 1 dim [..., K], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"linear_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 2:
-        raise ValueError(f"linear_backward: w: expected 2 dims [N, K], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"linear_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"linear_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() < 1:
-        raise ValueError(f"linear_backward: dy: expected at least 1 dim [..., N], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"linear_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "linear_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "linear_backward: x", 1, "[..., K]")
+    lib.check_dtype(w, "linear_backward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "linear_backward: w", 2, "[N, K]")
+    lib.check_device(w, "linear_backward: w", x.device, " (from x)")
+    lib.check_dtype(dy, "linear_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "linear_backward: dy", 1, "[..., N]")
+    lib.check_device(dy, "linear_backward: dy", x.device, " (from x)")
     K = x.shape[-1]
     N = w.shape[0]
-    if w.shape[1] != K:
-        raise ValueError(
-            f"linear_backward: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}"
-        )
-    if dy.shape[-1] != N:
-        raise ValueError(
-            f"linear_backward: dy: dim -1 (N): expected {N} (from w), given {dy.shape[-1]}"
-        )
+    lib.check_size(w.shape[1], "linear_backward: w: dim 1 (K)", K, " (from x)")
+    lib.check_size(dy.shape[-1], "linear_backward: dy: dim -1 (N)", N, " (from w)")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"linear_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"

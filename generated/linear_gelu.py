@@ -739,30 +739,20 @@ def launch_linear_gelu(x, w, b, y) -> None:
 
 def allocate_linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Checks the operands of linear_gelu and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"linear_gelu: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"linear_gelu: x: expected 2 dims [M, K], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(f"linear_gelu: w: expected dtype {x.dtype} (T, from x), given {w.dtype}")
-    if w.dim() != 2:
-        raise ValueError(f"linear_gelu: w: expected 2 dims [N, K], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(f"linear_gelu: w: expected device {x.device} (from x), given {w.device}")
-    if b.dtype != x.dtype:
-        raise ValueError(f"linear_gelu: b: expected dtype {x.dtype} (T, from x), given {b.dtype}")
-    if b.dim() != 1:
-        raise ValueError(f"linear_gelu: b: expected 1 dim [N], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(f"linear_gelu: b: expected device {x.device} (from x), given {b.device}")
+    lib.check_dtype(
+        x, "linear_gelu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "linear_gelu: x", 2, "[M, K]")
+    lib.check_dtype(w, "linear_gelu: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "linear_gelu: w", 2, "[N, K]")
+    lib.check_device(w, "linear_gelu: w", x.device, " (from x)")
+    lib.check_dtype(b, "linear_gelu: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "linear_gelu: b", 1, "[N]")
+    lib.check_device(b, "linear_gelu: b", x.device, " (from x)")
     M, K = x.shape
     N = w.shape[0]
-    if w.shape[1] != K:
-        raise ValueError(f"linear_gelu: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}")
-    if b.shape[0] != N:
-        raise ValueError(f"linear_gelu: b: dim 0 (N): expected {N} (from w), given {b.shape[0]}")
+    lib.check_size(w.shape[1], "linear_gelu: w: dim 1 (K)", K, " (from x)")
+    lib.check_size(b.shape[0], "linear_gelu: b: dim 0 (N)", N, " (from w)")
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     return y
 
@@ -1583,42 +1573,20 @@ def allocate_linear_gelu_forward(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of linear_gelu_forward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"linear_gelu_forward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"linear_gelu_forward: x: expected 2 dims [M, K], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"linear_gelu_forward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 2:
-        raise ValueError(f"linear_gelu_forward: w: expected 2 dims [N, K], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"linear_gelu_forward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if b.dtype != x.dtype:
-        raise ValueError(
-            f"linear_gelu_forward: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
-        )
-    if b.dim() != 1:
-        raise ValueError(f"linear_gelu_forward: b: expected 1 dim [N], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(
-            f"linear_gelu_forward: b: expected device {x.device} (from x), given {b.device}"
-        )
+    lib.check_dtype(
+        x, "linear_gelu_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "linear_gelu_forward: x", 2, "[M, K]")
+    lib.check_dtype(w, "linear_gelu_forward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "linear_gelu_forward: w", 2, "[N, K]")
+    lib.check_device(w, "linear_gelu_forward: w", x.device, " (from x)")
+    lib.check_dtype(b, "linear_gelu_forward: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "linear_gelu_forward: b", 1, "[N]")
+    lib.check_device(b, "linear_gelu_forward: b", x.device, " (from x)")
     M, K = x.shape
     N = w.shape[0]
-    if w.shape[1] != K:
-        raise ValueError(
-            f"linear_gelu_forward: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}"
-        )
-    if b.shape[0] != N:
-        raise ValueError(
-            f"linear_gelu_forward: b: dim 0 (N): expected {N} (from w), given {b.shape[0]}"
-        )
+    lib.check_size(w.shape[1], "linear_gelu_forward: w: dim 1 (K)", K, " (from x)")
+    lib.check_size(b.shape[0], "linear_gelu_forward: b: dim 0 (N)", N, " (from w)")
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     acc_kept = torch.empty((M, N), dtype=x.dtype, device=x.device)
     return y, acc_kept
@@ -2373,80 +2341,30 @@ def allocate_linear_gelu_backward(
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of linear_gelu_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"linear_gelu_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"linear_gelu_backward: x: expected 2 dims [M, K], given {x.dim()}")
-    if w.dtype != x.dtype:
-        raise ValueError(
-            f"linear_gelu_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
-        )
-    if w.dim() != 2:
-        raise ValueError(f"linear_gelu_backward: w: expected 2 dims [N, K], given {w.dim()}")
-    if w.device != x.device:
-        raise ValueError(
-            f"linear_gelu_backward: w: expected device {x.device} (from x), given {w.device}"
-        )
-    if b.dtype != x.dtype:
-        raise ValueError(
-            f"linear_gelu_backward: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
-        )
-    if b.dim() != 1:
-        raise ValueError(f"linear_gelu_backward: b: expected 1 dim [N], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(
-            f"linear_gelu_backward: b: expected device {x.device} (from x), given {b.device}"
-        )
-    if acc_kept.dtype != x.dtype:
-        raise ValueError(
-            f"linear_gelu_backward: acc_kept: expected dtype {x.dtype} (T, from x), given {acc_kept.dtype}"
-        )
-    if acc_kept.dim() != 2:
-        raise ValueError(
-            f"linear_gelu_backward: acc_kept: expected 2 dims [M, N], given {acc_kept.dim()}"
-        )
-    if acc_kept.device != x.device:
-        raise ValueError(
-            f"linear_gelu_backward: acc_kept: expected device {x.device} (from x), given {acc_kept.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"linear_gelu_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 2:
-        raise ValueError(f"linear_gelu_backward: dy: expected 2 dims [M, N], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"linear_gelu_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "linear_gelu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "linear_gelu_backward: x", 2, "[M, K]")
+    lib.check_dtype(w, "linear_gelu_backward: w", x.dtype, source=" (T, from x)")
+    lib.check_rank(w, "linear_gelu_backward: w", 2, "[N, K]")
+    lib.check_device(w, "linear_gelu_backward: w", x.device, " (from x)")
+    lib.check_dtype(b, "linear_gelu_backward: b", x.dtype, source=" (T, from x)")
+    lib.check_rank(b, "linear_gelu_backward: b", 1, "[N]")
+    lib.check_device(b, "linear_gelu_backward: b", x.device, " (from x)")
+    lib.check_dtype(acc_kept, "linear_gelu_backward: acc_kept", x.dtype, source=" (T, from x)")
+    lib.check_rank(acc_kept, "linear_gelu_backward: acc_kept", 2, "[M, N]")
+    lib.check_device(acc_kept, "linear_gelu_backward: acc_kept", x.device, " (from x)")
+    lib.check_dtype(dy, "linear_gelu_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "linear_gelu_backward: dy", 2, "[M, N]")
+    lib.check_device(dy, "linear_gelu_backward: dy", x.device, " (from x)")
     M, K = x.shape
     N = w.shape[0]
-    if w.shape[1] != K:
-        raise ValueError(
-            f"linear_gelu_backward: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}"
-        )
-    if b.shape[0] != N:
-        raise ValueError(
-            f"linear_gelu_backward: b: dim 0 (N): expected {N} (from w), given {b.shape[0]}"
-        )
-    if acc_kept.shape[0] != M:
-        raise ValueError(
-            f"linear_gelu_backward: acc_kept: dim 0 (M): expected {M} (from x), given {acc_kept.shape[0]}"
-        )
-    if acc_kept.shape[1] != N:
-        raise ValueError(
-            f"linear_gelu_backward: acc_kept: dim 1 (N): expected {N} (from w), given {acc_kept.shape[1]}"
-        )
-    if dy.shape[0] != M:
-        raise ValueError(
-            f"linear_gelu_backward: dy: dim 0 (M): expected {M} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != N:
-        raise ValueError(
-            f"linear_gelu_backward: dy: dim 1 (N): expected {N} (from w), given {dy.shape[1]}"
-        )
+    lib.check_size(w.shape[1], "linear_gelu_backward: w: dim 1 (K)", K, " (from x)")
+    lib.check_size(b.shape[0], "linear_gelu_backward: b: dim 0 (N)", N, " (from w)")
+    lib.check_size(acc_kept.shape[0], "linear_gelu_backward: acc_kept: dim 0 (M)", M, " (from x)")
+    lib.check_size(acc_kept.shape[1], "linear_gelu_backward: acc_kept: dim 1 (N)", N, " (from w)")
+    lib.check_size(dy.shape[0], "linear_gelu_backward: dy: dim 0 (M)", M, " (from x)")
+    lib.check_size(dy.shape[1], "linear_gelu_backward: dy: dim 1 (N)", N, " (from w)")
     dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     dw = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dw else None
     db = torch.empty((N,), dtype=x.dtype, device=x.device) if need_db else None

@@ -319,12 +319,10 @@ def launch_log_softmax(x, y) -> None:
 
 def allocate_log_softmax(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of log_softmax and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"log_softmax: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"log_softmax: x: expected at least 1 dim [..., D], given {x.dim()}")
+    lib.check_dtype(
+        x, "log_softmax: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "log_softmax: x", 1, "[..., D]")
     D = x.shape[-1]
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
@@ -749,31 +747,15 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
 
 def allocate_log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of log_softmax_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"log_softmax_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(
-            f"log_softmax_backward: x: expected at least 1 dim [..., D], given {x.dim()}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"log_softmax_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() < 1:
-        raise ValueError(
-            f"log_softmax_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"log_softmax_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "log_softmax_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "log_softmax_backward: x", 1, "[..., D]")
+    lib.check_dtype(dy, "log_softmax_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "log_softmax_backward: dy", 1, "[..., D]")
+    lib.check_device(dy, "log_softmax_backward: dy", x.device, " (from x)")
     D = x.shape[-1]
-    if dy.shape[-1] != D:
-        raise ValueError(
-            f"log_softmax_backward: dy: dim -1 (D): expected {D} (from x), given {dy.shape[-1]}"
-        )
+    lib.check_size(dy.shape[-1], "log_softmax_backward: dy: dim -1 (D)", D, " (from x)")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"log_softmax_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"

@@ -202,12 +202,8 @@ def launch_logsumexp(x, y) -> None:
 
 def allocate_logsumexp(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of logsumexp and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"logsumexp: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"logsumexp: x: expected at least 1 dim [..., D], given {x.dim()}")
+    lib.check_dtype(x, "logsumexp: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "logsumexp: x", 1, "[..., D]")
     D = x.shape[-1]
     y = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
     return y
@@ -576,22 +572,12 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
 
 def allocate_logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of logsumexp_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"logsumexp_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(
-            f"logsumexp_backward: x: expected at least 1 dim [..., D], given {x.dim()}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"logsumexp_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"logsumexp_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "logsumexp_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "logsumexp_backward: x", 1, "[..., D]")
+    lib.check_dtype(dy, "logsumexp_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_device(dy, "logsumexp_backward: dy", x.device, " (from x)")
     D = x.shape[-1]
     if dy.shape != x.shape[:-1]:
         raise ValueError(

@@ -179,27 +179,15 @@ def launch_masked_cumsum(x, mask, y) -> None:
 
 def allocate_masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Checks the operands of masked_cumsum and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"masked_cumsum: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"masked_cumsum: x: expected at least 1 dim [..., D], given {x.dim()}")
-    if mask.dtype != torch.bool:
-        raise ValueError(f"masked_cumsum: mask: expected dtype torch.bool, given {mask.dtype}")
-    if mask.dim() < 1:
-        raise ValueError(
-            f"masked_cumsum: mask: expected at least 1 dim [..., D], given {mask.dim()}"
-        )
-    if mask.device != x.device:
-        raise ValueError(
-            f"masked_cumsum: mask: expected device {x.device} (from x), given {mask.device}"
-        )
+    lib.check_dtype(
+        x, "masked_cumsum: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "masked_cumsum: x", 1, "[..., D]")
+    lib.check_dtype(mask, "masked_cumsum: mask", torch.bool)
+    lib.check_rank(mask, "masked_cumsum: mask", 1, "[..., D]")
+    lib.check_device(mask, "masked_cumsum: mask", x.device, " (from x)")
     D = x.shape[-1]
-    if mask.shape[-1] != D:
-        raise ValueError(
-            f"masked_cumsum: mask: dim -1 (D): expected {D} (from x), given {mask.shape[-1]}"
-        )
+    lib.check_size(mask.shape[-1], "masked_cumsum: mask: dim -1 (D)", D, " (from x)")
     try:
         batch_shape = torch.broadcast_shapes(x.shape[:-1], mask.shape[:-1])
     except RuntimeError:
@@ -436,31 +424,20 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
 
 def allocate_masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of masked_cumsum_backward and allocates what it returns."""
-    if mask.dtype != torch.bool:
-        raise ValueError(
-            f"masked_cumsum_backward: mask: expected dtype torch.bool, given {mask.dtype}"
-        )
-    if mask.dim() < 1:
-        raise ValueError(
-            f"masked_cumsum_backward: mask: expected at least 1 dim [..., D], given {mask.dim()}"
-        )
-    if dy.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"masked_cumsum_backward: dy: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {dy.dtype}"
-        )
-    if dy.dim() < 1:
-        raise ValueError(
-            f"masked_cumsum_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
-        )
-    if dy.device != mask.device:
-        raise ValueError(
-            f"masked_cumsum_backward: dy: expected device {mask.device} (from mask), given {dy.device}"
-        )
+    lib.check_dtype(mask, "masked_cumsum_backward: mask", torch.bool)
+    lib.check_rank(mask, "masked_cumsum_backward: mask", 1, "[..., D]")
+    lib.check_dtype(
+        dy,
+        "masked_cumsum_backward: dy",
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+    lib.check_rank(dy, "masked_cumsum_backward: dy", 1, "[..., D]")
+    lib.check_device(dy, "masked_cumsum_backward: dy", mask.device, " (from mask)")
     D = mask.shape[-1]
-    if dy.shape[-1] != D:
-        raise ValueError(
-            f"masked_cumsum_backward: dy: dim -1 (D): expected {D} (from mask), given {dy.shape[-1]}"
-        )
+    lib.check_size(dy.shape[-1], "masked_cumsum_backward: dy: dim -1 (D)", D, " (from mask)")
     try:
         batch_shape = torch.broadcast_shapes(mask.shape[:-1], dy.shape[:-1])
     except RuntimeError:

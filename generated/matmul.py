@@ -705,22 +705,14 @@ def launch_matmul(a, b, y) -> None:
 
 def allocate_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Checks the operands of matmul and allocates what it returns."""
-    if a.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"matmul: a: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {a.dtype}"
-        )
-    if a.dim() != 2:
-        raise ValueError(f"matmul: a: expected 2 dims [M, K], given {a.dim()}")
-    if b.dtype != a.dtype:
-        raise ValueError(f"matmul: b: expected dtype {a.dtype} (T, from a), given {b.dtype}")
-    if b.dim() != 2:
-        raise ValueError(f"matmul: b: expected 2 dims [K, N], given {b.dim()}")
-    if b.device != a.device:
-        raise ValueError(f"matmul: b: expected device {a.device} (from a), given {b.device}")
+    lib.check_dtype(a, "matmul: a", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(a, "matmul: a", 2, "[M, K]")
+    lib.check_dtype(b, "matmul: b", a.dtype, source=" (T, from a)")
+    lib.check_rank(b, "matmul: b", 2, "[K, N]")
+    lib.check_device(b, "matmul: b", a.device, " (from a)")
     M, K = a.shape
     N = b.shape[1]
-    if b.shape[0] != K:
-        raise ValueError(f"matmul: b: dim 0 (K): expected {K} (from a), given {b.shape[0]}")
+    lib.check_size(b.shape[0], "matmul: b: dim 0 (K)", K, " (from a)")
     y = torch.empty((M, N), dtype=a.dtype, device=a.device)
     return y
 
@@ -2158,46 +2150,21 @@ def allocate_matmul_backward(
     a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, need_da: bool = True, need_db: bool = True
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of matmul_backward and allocates what it returns."""
-    if a.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"matmul_backward: a: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {a.dtype}"
-        )
-    if a.dim() != 2:
-        raise ValueError(f"matmul_backward: a: expected 2 dims [M, K], given {a.dim()}")
-    if b.dtype != a.dtype:
-        raise ValueError(
-            f"matmul_backward: b: expected dtype {a.dtype} (T, from a), given {b.dtype}"
-        )
-    if b.dim() != 2:
-        raise ValueError(f"matmul_backward: b: expected 2 dims [K, N], given {b.dim()}")
-    if b.device != a.device:
-        raise ValueError(
-            f"matmul_backward: b: expected device {a.device} (from a), given {b.device}"
-        )
-    if dy.dtype != a.dtype:
-        raise ValueError(
-            f"matmul_backward: dy: expected dtype {a.dtype} (T, from a), given {dy.dtype}"
-        )
-    if dy.dim() != 2:
-        raise ValueError(f"matmul_backward: dy: expected 2 dims [M, N], given {dy.dim()}")
-    if dy.device != a.device:
-        raise ValueError(
-            f"matmul_backward: dy: expected device {a.device} (from a), given {dy.device}"
-        )
+    lib.check_dtype(
+        a, "matmul_backward: a", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(a, "matmul_backward: a", 2, "[M, K]")
+    lib.check_dtype(b, "matmul_backward: b", a.dtype, source=" (T, from a)")
+    lib.check_rank(b, "matmul_backward: b", 2, "[K, N]")
+    lib.check_device(b, "matmul_backward: b", a.device, " (from a)")
+    lib.check_dtype(dy, "matmul_backward: dy", a.dtype, source=" (T, from a)")
+    lib.check_rank(dy, "matmul_backward: dy", 2, "[M, N]")
+    lib.check_device(dy, "matmul_backward: dy", a.device, " (from a)")
     M, K = a.shape
     N = b.shape[1]
-    if b.shape[0] != K:
-        raise ValueError(
-            f"matmul_backward: b: dim 0 (K): expected {K} (from a), given {b.shape[0]}"
-        )
-    if dy.shape[0] != M:
-        raise ValueError(
-            f"matmul_backward: dy: dim 0 (M): expected {M} (from a), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != N:
-        raise ValueError(
-            f"matmul_backward: dy: dim 1 (N): expected {N} (from b), given {dy.shape[1]}"
-        )
+    lib.check_size(b.shape[0], "matmul_backward: b: dim 0 (K)", K, " (from a)")
+    lib.check_size(dy.shape[0], "matmul_backward: dy: dim 0 (M)", M, " (from a)")
+    lib.check_size(dy.shape[1], "matmul_backward: dy: dim 1 (N)", N, " (from b)")
     da = torch.empty((M, K), dtype=a.dtype, device=a.device) if need_da else None
     db = torch.empty((K, N), dtype=a.dtype, device=a.device) if need_db else None
     return da, db

@@ -359,12 +359,8 @@ def allocate_max_pool1d(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> torch.Tensor:
     """Checks the operands of max_pool1d and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"max_pool1d: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 3:
-        raise ValueError(f"max_pool1d: x: expected 3 dims [N, C, L], given {x.dim()}")
+    lib.check_dtype(x, "max_pool1d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "max_pool1d: x", 3, "[N, C, L]")
     if type(win) is not int:
         raise ValueError(f"max_pool1d: win: expected int, given {win!r}")
     if type(stride) is not int:
@@ -896,22 +892,13 @@ def allocate_max_pool1d_backward(
     x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
 ) -> torch.Tensor:
     """Checks the operands of max_pool1d_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"max_pool1d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 3:
-        raise ValueError(f"max_pool1d_backward: x: expected 3 dims [N, C, L], given {x.dim()}")
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"max_pool1d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 3:
-        raise ValueError(f"max_pool1d_backward: dy: expected 3 dims [N, C, P], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"max_pool1d_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "max_pool1d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "max_pool1d_backward: x", 3, "[N, C, L]")
+    lib.check_dtype(dy, "max_pool1d_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "max_pool1d_backward: dy", 3, "[N, C, P]")
+    lib.check_device(dy, "max_pool1d_backward: dy", x.device, " (from x)")
     if type(win) is not int:
         raise ValueError(f"max_pool1d_backward: win: expected int, given {win!r}")
     if type(stride) is not int:
@@ -922,14 +909,8 @@ def allocate_max_pool1d_backward(
         raise ValueError(f"max_pool1d_backward: dil: expected int, given {dil!r}")
     N, C, L = x.shape
     P = dy.shape[2]
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"max_pool1d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != C:
-        raise ValueError(
-            f"max_pool1d_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
-        )
+    lib.check_size(dy.shape[0], "max_pool1d_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "max_pool1d_backward: dy: dim 1 (C)", C, " (from x)")
     if stride < 1:
         raise ValueError(f"max_pool1d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((L + dil + 2 * pad - dil * win - 1) // stride + 1):

@@ -393,12 +393,8 @@ def allocate_max_pool2d(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
     """Checks the operands of max_pool2d and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"max_pool2d: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(f"max_pool2d: x: expected 4 dims [N, C, H, W], given {x.dim()}")
+    lib.check_dtype(x, "max_pool2d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "max_pool2d: x", 4, "[N, C, H, W]")
     if type(win) is not int:
         raise ValueError(f"max_pool2d: win: expected int, given {win!r}")
     if type(stride) is not int:
@@ -994,22 +990,13 @@ def allocate_max_pool2d_backward(
     x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
     """Checks the operands of max_pool2d_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"max_pool2d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 4:
-        raise ValueError(f"max_pool2d_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}")
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"max_pool2d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 4:
-        raise ValueError(f"max_pool2d_backward: dy: expected 4 dims [N, C, P, Q], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"max_pool2d_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "max_pool2d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "max_pool2d_backward: x", 4, "[N, C, H, W]")
+    lib.check_dtype(dy, "max_pool2d_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "max_pool2d_backward: dy", 4, "[N, C, P, Q]")
+    lib.check_device(dy, "max_pool2d_backward: dy", x.device, " (from x)")
     if type(win) is not int:
         raise ValueError(f"max_pool2d_backward: win: expected int, given {win!r}")
     if type(stride) is not int:
@@ -1019,14 +1006,8 @@ def allocate_max_pool2d_backward(
     N, C, H, W = x.shape
     P = dy.shape[2]
     Q = dy.shape[3]
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"max_pool2d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != C:
-        raise ValueError(
-            f"max_pool2d_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
-        )
+    lib.check_size(dy.shape[0], "max_pool2d_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "max_pool2d_backward: dy: dim 1 (C)", C, " (from x)")
     if stride < 1:
         raise ValueError(f"max_pool2d_backward: requires stride >= 1: {stride} < {1}")
     if P != ((H + 2 * pad - win) // stride + 1):

@@ -450,12 +450,8 @@ def allocate_max_pool3d(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
     """Checks the operands of max_pool3d and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"max_pool3d: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 5:
-        raise ValueError(f"max_pool3d: x: expected 5 dims [N, C, D, H, W], given {x.dim()}")
+    lib.check_dtype(x, "max_pool3d: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "max_pool3d: x", 5, "[N, C, D, H, W]")
     if type(win) is not int:
         raise ValueError(f"max_pool3d: win: expected int, given {win!r}")
     if type(stride) is not int:
@@ -1157,26 +1153,13 @@ def allocate_max_pool3d_backward(
     x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
 ) -> torch.Tensor:
     """Checks the operands of max_pool3d_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"max_pool3d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 5:
-        raise ValueError(
-            f"max_pool3d_backward: x: expected 5 dims [N, C, D, H, W], given {x.dim()}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"max_pool3d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 5:
-        raise ValueError(
-            f"max_pool3d_backward: dy: expected 5 dims [N, C, O, P, Q], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"max_pool3d_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "max_pool3d_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "max_pool3d_backward: x", 5, "[N, C, D, H, W]")
+    lib.check_dtype(dy, "max_pool3d_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "max_pool3d_backward: dy", 5, "[N, C, O, P, Q]")
+    lib.check_device(dy, "max_pool3d_backward: dy", x.device, " (from x)")
     if type(win) is not int:
         raise ValueError(f"max_pool3d_backward: win: expected int, given {win!r}")
     if type(stride) is not int:
@@ -1187,14 +1170,8 @@ def allocate_max_pool3d_backward(
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"max_pool3d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != C:
-        raise ValueError(
-            f"max_pool3d_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
-        )
+    lib.check_size(dy.shape[0], "max_pool3d_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "max_pool3d_backward: dy: dim 1 (C)", C, " (from x)")
     if stride < 1:
         raise ValueError(f"max_pool3d_backward: requires stride >= 1: {stride} < {1}")
     if O != ((D + 2 * pad - win) // stride + 1):

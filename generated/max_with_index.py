@@ -416,7 +416,9 @@ def launch_max_with_index_int(x, v, i) -> None:
 
 def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of max_with_index and allocates what it returns."""
-    if x.dtype not in (
+    lib.check_dtype(
+        x,
+        "max_with_index: x",
         torch.float64,
         torch.float32,
         torch.float16,
@@ -426,12 +428,8 @@ def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
         torch.int16,
         torch.int8,
         torch.uint8,
-    ):
-        raise ValueError(
-            f"max_with_index: x: expected dtype torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8 or torch.uint8, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"max_with_index: x: expected 2 dims [N, D], given {x.dim()}")
+    )
+    lib.check_rank(x, "max_with_index: x", 2, "[N, D]")
     N, D = x.shape
     if D <= 0:
         raise ValueError(f"max_with_index: requires D > 0 (argmax over `d`): {D} <= {0}")
@@ -748,27 +746,15 @@ def launch_max_with_index_backward(x, dv, dx) -> None:
 
 def allocate_max_with_index_backward(x: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
     """Checks the operands of max_with_index_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"max_with_index_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"max_with_index_backward: x: expected 2 dims [N, D], given {x.dim()}")
-    if dv.dtype != x.dtype:
-        raise ValueError(
-            f"max_with_index_backward: dv: expected dtype {x.dtype} (T, from x), given {dv.dtype}"
-        )
-    if dv.dim() != 1:
-        raise ValueError(f"max_with_index_backward: dv: expected 1 dim [N], given {dv.dim()}")
-    if dv.device != x.device:
-        raise ValueError(
-            f"max_with_index_backward: dv: expected device {x.device} (from x), given {dv.device}"
-        )
+    lib.check_dtype(
+        x, "max_with_index_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "max_with_index_backward: x", 2, "[N, D]")
+    lib.check_dtype(dv, "max_with_index_backward: dv", x.dtype, source=" (T, from x)")
+    lib.check_rank(dv, "max_with_index_backward: dv", 1, "[N]")
+    lib.check_device(dv, "max_with_index_backward: dv", x.device, " (from x)")
     N, D = x.shape
-    if dv.shape[0] != N:
-        raise ValueError(
-            f"max_with_index_backward: dv: dim 0 (N): expected {N} (from x), given {dv.shape[0]}"
-        )
+    lib.check_size(dv.shape[0], "max_with_index_backward: dv: dim 0 (N)", N, " (from x)")
     if D <= 0:
         raise ValueError(f"max_with_index_backward: requires D > 0 (argmax over `d`): {D} <= {0}")
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)

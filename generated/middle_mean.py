@@ -211,12 +211,10 @@ def launch_middle_mean(x, y) -> None:
 
 def allocate_middle_mean(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of middle_mean and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"middle_mean: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 3:
-        raise ValueError(f"middle_mean: x: expected 3 dims [B, M, D], given {x.dim()}")
+    lib.check_dtype(
+        x, "middle_mean: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "middle_mean: x", 3, "[B, M, D]")
     B, M, D = x.shape
     y = torch.empty((B, D), dtype=x.dtype, device=x.device)
     return y
@@ -347,31 +345,16 @@ def launch_middle_mean_backward(x, dy, dx) -> None:
 
 def allocate_middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of middle_mean_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"middle_mean_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 3:
-        raise ValueError(f"middle_mean_backward: x: expected 3 dims [B, M, D], given {x.dim()}")
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"middle_mean_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 2:
-        raise ValueError(f"middle_mean_backward: dy: expected 2 dims [B, D], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"middle_mean_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "middle_mean_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "middle_mean_backward: x", 3, "[B, M, D]")
+    lib.check_dtype(dy, "middle_mean_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "middle_mean_backward: dy", 2, "[B, D]")
+    lib.check_device(dy, "middle_mean_backward: dy", x.device, " (from x)")
     B, M, D = x.shape
-    if dy.shape[0] != B:
-        raise ValueError(
-            f"middle_mean_backward: dy: dim 0 (B): expected {B} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != D:
-        raise ValueError(
-            f"middle_mean_backward: dy: dim 1 (D): expected {D} (from x), given {dy.shape[1]}"
-        )
+    lib.check_size(dy.shape[0], "middle_mean_backward: dy: dim 0 (B)", B, " (from x)")
+    lib.check_size(dy.shape[1], "middle_mean_backward: dy: dim 1 (D)", D, " (from x)")
     dx = lib.empty((B, M, D), x.dtype, dy[:, None, :])
     return dx
 

@@ -193,14 +193,9 @@ def launch_mse(x, t, loss) -> None:
 
 def allocate_mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """Checks the operands of mse and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"mse: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if t.dtype != x.dtype:
-        raise ValueError(f"mse: t: expected dtype {x.dtype} (T, from x), given {t.dtype}")
-    if t.device != x.device:
-        raise ValueError(f"mse: t: expected device {x.device} (from x), given {t.device}")
+    lib.check_dtype(x, "mse: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_dtype(t, "mse: t", x.dtype, source=" (T, from x)")
+    lib.check_device(t, "mse: t", x.device, " (from x)")
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:
@@ -452,22 +447,17 @@ def allocate_mse_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of mse_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"mse_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if t.dtype != x.dtype:
-        raise ValueError(f"mse_backward: t: expected dtype {x.dtype} (T, from x), given {t.dtype}")
-    if t.device != x.device:
-        raise ValueError(f"mse_backward: t: expected device {x.device} (from x), given {t.device}")
-    if isinstance(dloss, torch.Tensor) and dloss.dim() != 0:
-        raise ValueError(
-            f"mse_backward: dloss: expected number or a 0-dim tensor, given a {dloss.dim()}-dim tensor"
-        )
-    if isinstance(dloss, torch.Tensor) and dloss.device != x.device:
-        raise ValueError(
-            f"mse_backward: dloss: expected device {x.device} (from x), given {dloss.device}"
-        )
+    lib.check_dtype(
+        x, "mse_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_dtype(t, "mse_backward: t", x.dtype, source=" (T, from x)")
+    lib.check_device(t, "mse_backward: t", x.device, " (from x)")
+    if isinstance(dloss, torch.Tensor):
+        if dloss.dim() != 0:
+            raise ValueError(
+                f"mse_backward: dloss: expected number or a 0-dim tensor, given a {dloss.dim()}-dim tensor"
+            )
+        lib.check_device(dloss, "mse_backward: dloss", x.device, " (from x)")
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:

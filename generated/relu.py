@@ -124,10 +124,7 @@ def launch_relu(x, y) -> None:
 
 def allocate_relu(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of relu and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"relu: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
+    lib.check_dtype(x, "relu: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
     y = torch.empty_like(x)
     return y
 
@@ -301,18 +298,11 @@ def launch_relu_backward(x, dy, dx) -> None:
 
 def allocate_relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of relu_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"relu_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"relu_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"relu_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "relu_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_dtype(dy, "relu_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_device(dy, "relu_backward: dy", x.device, " (from x)")
     if dy.shape != x.shape:
         raise ValueError(
             f"relu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"

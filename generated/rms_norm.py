@@ -312,31 +312,21 @@ def allocate_rms_norm(
     x: torch.Tensor, gain: torch.Tensor, eps: float | torch.Tensor = 1e-06
 ) -> torch.Tensor:
     """Checks the operands of rms_norm and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"rms_norm: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"rms_norm: x: expected at least 1 dim [..., D], given {x.dim()}")
-    if gain.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"rms_norm: gain: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gain.dtype}"
-        )
-    if gain.dim() != 1:
-        raise ValueError(f"rms_norm: gain: expected 1 dim [D], given {gain.dim()}")
-    if gain.device != x.device:
-        raise ValueError(
-            f"rms_norm: gain: expected device {x.device} (from x), given {gain.device}"
-        )
-    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
-        raise ValueError(
-            f"rms_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-        )
-    if isinstance(eps, torch.Tensor) and eps.device != x.device:
-        raise ValueError(f"rms_norm: eps: expected device {x.device} (from x), given {eps.device}")
+    lib.check_dtype(x, "rms_norm: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "rms_norm: x", 1, "[..., D]")
+    lib.check_dtype(
+        gain, "rms_norm: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(gain, "rms_norm: gain", 1, "[D]")
+    lib.check_device(gain, "rms_norm: gain", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"rms_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "rms_norm: eps", x.device, " (from x)")
     D = x.shape[-1]
-    if gain.shape[0] != D:
-        raise ValueError(f"rms_norm: gain: dim 0 (D): expected {D} (from x), given {gain.shape[0]}")
+    lib.check_size(gain.shape[0], "rms_norm: gain: dim 0 (D)", D, " (from x)")
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
 
@@ -1186,51 +1176,27 @@ def allocate_rms_norm_backward(
     need_deps: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of rms_norm_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"rms_norm_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"rms_norm_backward: x: expected at least 1 dim [..., D], given {x.dim()}")
-    if gain.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"rms_norm_backward: gain: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gain.dtype}"
-        )
-    if gain.dim() != 1:
-        raise ValueError(f"rms_norm_backward: gain: expected 1 dim [D], given {gain.dim()}")
-    if gain.device != x.device:
-        raise ValueError(
-            f"rms_norm_backward: gain: expected device {x.device} (from x), given {gain.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"rms_norm_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() < 1:
-        raise ValueError(
-            f"rms_norm_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
-        )
-    if dy.device != x.device:
-        raise ValueError(
-            f"rms_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
-    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
-        raise ValueError(
-            f"rms_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
-        )
-    if isinstance(eps, torch.Tensor) and eps.device != x.device:
-        raise ValueError(
-            f"rms_norm_backward: eps: expected device {x.device} (from x), given {eps.device}"
-        )
+    lib.check_dtype(
+        x, "rms_norm_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "rms_norm_backward: x", 1, "[..., D]")
+    lib.check_dtype(
+        gain, "rms_norm_backward: gain", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(gain, "rms_norm_backward: gain", 1, "[D]")
+    lib.check_device(gain, "rms_norm_backward: gain", x.device, " (from x)")
+    lib.check_dtype(dy, "rms_norm_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "rms_norm_backward: dy", 1, "[..., D]")
+    lib.check_device(dy, "rms_norm_backward: dy", x.device, " (from x)")
+    if isinstance(eps, torch.Tensor):
+        if eps.dim() != 0:
+            raise ValueError(
+                f"rms_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+            )
+        lib.check_device(eps, "rms_norm_backward: eps", x.device, " (from x)")
     D = x.shape[-1]
-    if gain.shape[0] != D:
-        raise ValueError(
-            f"rms_norm_backward: gain: dim 0 (D): expected {D} (from x), given {gain.shape[0]}"
-        )
-    if dy.shape[-1] != D:
-        raise ValueError(
-            f"rms_norm_backward: dy: dim -1 (D): expected {D} (from x), given {dy.shape[-1]}"
-        )
+    lib.check_size(gain.shape[0], "rms_norm_backward: gain: dim 0 (D)", D, " (from x)")
+    lib.check_size(dy.shape[-1], "rms_norm_backward: dy: dim -1 (D)", D, " (from x)")
     if dy.shape[:-1] != x.shape[:-1]:
         raise ValueError(
             f"rms_norm_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"

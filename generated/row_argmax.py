@@ -383,7 +383,9 @@ def launch_row_argmax_int(x, i) -> None:
 
 def allocate_row_argmax(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of row_argmax and allocates what it returns."""
-    if x.dtype not in (
+    lib.check_dtype(
+        x,
+        "row_argmax: x",
         torch.float64,
         torch.float32,
         torch.float16,
@@ -393,12 +395,8 @@ def allocate_row_argmax(x: torch.Tensor) -> torch.Tensor:
         torch.int16,
         torch.int8,
         torch.uint8,
-    ):
-        raise ValueError(
-            f"row_argmax: x: expected dtype torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8 or torch.uint8, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"row_argmax: x: expected 2 dims [N, D], given {x.dim()}")
+    )
+    lib.check_rank(x, "row_argmax: x", 2, "[N, D]")
     N, D = x.shape
     if D <= 0:
         raise ValueError(f"row_argmax: requires D > 0 (argmax over `d`): {D} <= {0}")

@@ -346,7 +346,9 @@ def launch_row_max_int(x, y) -> None:
 
 def allocate_row_max(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of row_max and allocates what it returns."""
-    if x.dtype not in (
+    lib.check_dtype(
+        x,
+        "row_max: x",
         torch.float64,
         torch.float32,
         torch.float16,
@@ -356,12 +358,8 @@ def allocate_row_max(x: torch.Tensor) -> torch.Tensor:
         torch.int16,
         torch.int8,
         torch.uint8,
-    ):
-        raise ValueError(
-            f"row_max: x: expected dtype torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8 or torch.uint8, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"row_max: x: expected 2 dims [N, D], given {x.dim()}")
+    )
+    lib.check_rank(x, "row_max: x", 2, "[N, D]")
     N, D = x.shape
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     return y
@@ -674,27 +672,15 @@ def launch_row_max_backward(x, dy, dx) -> None:
 
 def allocate_row_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of row_max_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"row_max_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"row_max_backward: x: expected 2 dims [N, D], given {x.dim()}")
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"row_max_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 1:
-        raise ValueError(f"row_max_backward: dy: expected 1 dim [N], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"row_max_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "row_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "row_max_backward: x", 2, "[N, D]")
+    lib.check_dtype(dy, "row_max_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "row_max_backward: dy", 1, "[N]")
+    lib.check_device(dy, "row_max_backward: dy", x.device, " (from x)")
     N, D = x.shape
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"row_max_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
+    lib.check_size(dy.shape[0], "row_max_backward: dy: dim 0 (N)", N, " (from x)")
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return dx
 

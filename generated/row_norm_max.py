@@ -291,12 +291,10 @@ def launch_row_norm_max(x, y) -> None:
 
 def allocate_row_norm_max(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of row_norm_max and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"row_norm_max: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"row_norm_max: x: expected 2 dims [N, D], given {x.dim()}")
+    lib.check_dtype(
+        x, "row_norm_max: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "row_norm_max: x", 2, "[N, D]")
     N, D = x.shape
     y = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return y
@@ -882,49 +880,21 @@ def allocate_row_norm_max_backward(
     x: torch.Tensor, y: torch.Tensor, dy: torch.Tensor
 ) -> torch.Tensor:
     """Checks the operands of row_norm_max_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"row_norm_max_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"row_norm_max_backward: x: expected 2 dims [N, D], given {x.dim()}")
-    if y.dtype != x.dtype:
-        raise ValueError(
-            f"row_norm_max_backward: y: expected dtype {x.dtype} (T, from x), given {y.dtype}"
-        )
-    if y.dim() != 2:
-        raise ValueError(f"row_norm_max_backward: y: expected 2 dims [N, D], given {y.dim()}")
-    if y.device != x.device:
-        raise ValueError(
-            f"row_norm_max_backward: y: expected device {x.device} (from x), given {y.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"row_norm_max_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 2:
-        raise ValueError(f"row_norm_max_backward: dy: expected 2 dims [N, D], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"row_norm_max_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "row_norm_max_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "row_norm_max_backward: x", 2, "[N, D]")
+    lib.check_dtype(y, "row_norm_max_backward: y", x.dtype, source=" (T, from x)")
+    lib.check_rank(y, "row_norm_max_backward: y", 2, "[N, D]")
+    lib.check_device(y, "row_norm_max_backward: y", x.device, " (from x)")
+    lib.check_dtype(dy, "row_norm_max_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "row_norm_max_backward: dy", 2, "[N, D]")
+    lib.check_device(dy, "row_norm_max_backward: dy", x.device, " (from x)")
     N, D = x.shape
-    if y.shape[0] != N:
-        raise ValueError(
-            f"row_norm_max_backward: y: dim 0 (N): expected {N} (from x), given {y.shape[0]}"
-        )
-    if y.shape[1] != D:
-        raise ValueError(
-            f"row_norm_max_backward: y: dim 1 (D): expected {D} (from x), given {y.shape[1]}"
-        )
-    if dy.shape[0] != N:
-        raise ValueError(
-            f"row_norm_max_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != D:
-        raise ValueError(
-            f"row_norm_max_backward: dy: dim 1 (D): expected {D} (from x), given {dy.shape[1]}"
-        )
+    lib.check_size(y.shape[0], "row_norm_max_backward: y: dim 0 (N)", N, " (from x)")
+    lib.check_size(y.shape[1], "row_norm_max_backward: y: dim 1 (D)", D, " (from x)")
+    lib.check_size(dy.shape[0], "row_norm_max_backward: dy: dim 0 (N)", N, " (from x)")
+    lib.check_size(dy.shape[1], "row_norm_max_backward: dy: dim 1 (D)", D, " (from x)")
     dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return dx
 

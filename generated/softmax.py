@@ -318,12 +318,8 @@ def launch_softmax(x, y) -> None:
 
 def allocate_softmax(x: torch.Tensor) -> torch.Tensor:
     """Checks the operands of softmax and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"softmax: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() < 1:
-        raise ValueError(f"softmax: x: expected at least 1 dim [..., D], given {x.dim()}")
+    lib.check_dtype(x, "softmax: x", torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    lib.check_rank(x, "softmax: x", 1, "[..., D]")
     D = x.shape[-1]
     y = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
     return y
@@ -677,29 +673,15 @@ def launch_softmax_backward(y, dy, dx) -> None:
 
 def allocate_softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of softmax_backward and allocates what it returns."""
-    if y.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"softmax_backward: y: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {y.dtype}"
-        )
-    if y.dim() < 1:
-        raise ValueError(f"softmax_backward: y: expected at least 1 dim [..., D], given {y.dim()}")
-    if dy.dtype != y.dtype:
-        raise ValueError(
-            f"softmax_backward: dy: expected dtype {y.dtype} (T, from y), given {dy.dtype}"
-        )
-    if dy.dim() < 1:
-        raise ValueError(
-            f"softmax_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
-        )
-    if dy.device != y.device:
-        raise ValueError(
-            f"softmax_backward: dy: expected device {y.device} (from y), given {dy.device}"
-        )
+    lib.check_dtype(
+        y, "softmax_backward: y", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(y, "softmax_backward: y", 1, "[..., D]")
+    lib.check_dtype(dy, "softmax_backward: dy", y.dtype, source=" (T, from y)")
+    lib.check_rank(dy, "softmax_backward: dy", 1, "[..., D]")
+    lib.check_device(dy, "softmax_backward: dy", y.device, " (from y)")
     D = y.shape[-1]
-    if dy.shape[-1] != D:
-        raise ValueError(
-            f"softmax_backward: dy: dim -1 (D): expected {D} (from y), given {dy.shape[-1]}"
-        )
+    lib.check_size(dy.shape[-1], "softmax_backward: dy: dim -1 (D)", D, " (from y)")
     if dy.shape[:-1] != y.shape[:-1]:
         raise ValueError(
             f"softmax_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(y.shape[:-1])} (from y)"

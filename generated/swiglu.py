@@ -141,18 +141,11 @@ def launch_swiglu(gate, up, y) -> None:
 
 def allocate_swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """Checks the operands of swiglu and allocates what it returns."""
-    if gate.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"swiglu: gate: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gate.dtype}"
-        )
-    if up.dtype != gate.dtype:
-        raise ValueError(
-            f"swiglu: up: expected dtype {gate.dtype} (T, from gate), given {up.dtype}"
-        )
-    if up.device != gate.device:
-        raise ValueError(
-            f"swiglu: up: expected device {gate.device} (from gate), given {up.device}"
-        )
+    lib.check_dtype(
+        gate, "swiglu: gate", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_dtype(up, "swiglu: up", gate.dtype, source=" (T, from gate)")
+    lib.check_device(up, "swiglu: up", gate.device, " (from gate)")
     try:
         batch_shape = torch.broadcast_shapes(gate.shape, up.shape)
     except RuntimeError:
@@ -414,26 +407,13 @@ def allocate_swiglu_backward(
     gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Checks the operands of swiglu_backward and allocates what it returns."""
-    if gate.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"swiglu_backward: gate: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gate.dtype}"
-        )
-    if up.dtype != gate.dtype:
-        raise ValueError(
-            f"swiglu_backward: up: expected dtype {gate.dtype} (T, from gate), given {up.dtype}"
-        )
-    if up.device != gate.device:
-        raise ValueError(
-            f"swiglu_backward: up: expected device {gate.device} (from gate), given {up.device}"
-        )
-    if dy.dtype != gate.dtype:
-        raise ValueError(
-            f"swiglu_backward: dy: expected dtype {gate.dtype} (T, from gate), given {dy.dtype}"
-        )
-    if dy.device != gate.device:
-        raise ValueError(
-            f"swiglu_backward: dy: expected device {gate.device} (from gate), given {dy.device}"
-        )
+    lib.check_dtype(
+        gate, "swiglu_backward: gate", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_dtype(up, "swiglu_backward: up", gate.dtype, source=" (T, from gate)")
+    lib.check_device(up, "swiglu_backward: up", gate.device, " (from gate)")
+    lib.check_dtype(dy, "swiglu_backward: dy", gate.dtype, source=" (T, from gate)")
+    lib.check_device(dy, "swiglu_backward: dy", gate.device, " (from gate)")
     try:
         batch_shape = torch.broadcast_shapes(gate.shape, up.shape, dy.shape)
     except RuntimeError:

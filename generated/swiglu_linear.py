@@ -476,46 +476,21 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
 
 def allocate_swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
     """Checks the operands of swiglu_linear and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"swiglu_linear: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"swiglu_linear: x: expected 2 dims [M, K], given {x.dim()}")
-    if wg.dtype != x.dtype:
-        raise ValueError(
-            f"swiglu_linear: wg: expected dtype {x.dtype} (T, from x), given {wg.dtype}"
-        )
-    if wg.dim() != 2:
-        raise ValueError(f"swiglu_linear: wg: expected 2 dims [N, K], given {wg.dim()}")
-    if wg.device != x.device:
-        raise ValueError(
-            f"swiglu_linear: wg: expected device {x.device} (from x), given {wg.device}"
-        )
-    if wu.dtype != x.dtype:
-        raise ValueError(
-            f"swiglu_linear: wu: expected dtype {x.dtype} (T, from x), given {wu.dtype}"
-        )
-    if wu.dim() != 2:
-        raise ValueError(f"swiglu_linear: wu: expected 2 dims [N, K], given {wu.dim()}")
-    if wu.device != x.device:
-        raise ValueError(
-            f"swiglu_linear: wu: expected device {x.device} (from x), given {wu.device}"
-        )
+    lib.check_dtype(
+        x, "swiglu_linear: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "swiglu_linear: x", 2, "[M, K]")
+    lib.check_dtype(wg, "swiglu_linear: wg", x.dtype, source=" (T, from x)")
+    lib.check_rank(wg, "swiglu_linear: wg", 2, "[N, K]")
+    lib.check_device(wg, "swiglu_linear: wg", x.device, " (from x)")
+    lib.check_dtype(wu, "swiglu_linear: wu", x.dtype, source=" (T, from x)")
+    lib.check_rank(wu, "swiglu_linear: wu", 2, "[N, K]")
+    lib.check_device(wu, "swiglu_linear: wu", x.device, " (from x)")
     M, K = x.shape
     N = wg.shape[0]
-    if wg.shape[1] != K:
-        raise ValueError(
-            f"swiglu_linear: wg: dim 1 (K): expected {K} (from x), given {wg.shape[1]}"
-        )
-    if wu.shape[0] != N:
-        raise ValueError(
-            f"swiglu_linear: wu: dim 0 (N): expected {N} (from wg), given {wu.shape[0]}"
-        )
-    if wu.shape[1] != K:
-        raise ValueError(
-            f"swiglu_linear: wu: dim 1 (K): expected {K} (from x), given {wu.shape[1]}"
-        )
+    lib.check_size(wg.shape[1], "swiglu_linear: wg: dim 1 (K)", K, " (from x)")
+    lib.check_size(wu.shape[0], "swiglu_linear: wu: dim 0 (N)", N, " (from wg)")
+    lib.check_size(wu.shape[1], "swiglu_linear: wu: dim 1 (K)", K, " (from x)")
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     return y
 
@@ -1062,46 +1037,21 @@ def allocate_swiglu_linear_forward(
     x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checks the operands of swiglu_linear_forward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"swiglu_linear_forward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"swiglu_linear_forward: x: expected 2 dims [M, K], given {x.dim()}")
-    if wg.dtype != x.dtype:
-        raise ValueError(
-            f"swiglu_linear_forward: wg: expected dtype {x.dtype} (T, from x), given {wg.dtype}"
-        )
-    if wg.dim() != 2:
-        raise ValueError(f"swiglu_linear_forward: wg: expected 2 dims [N, K], given {wg.dim()}")
-    if wg.device != x.device:
-        raise ValueError(
-            f"swiglu_linear_forward: wg: expected device {x.device} (from x), given {wg.device}"
-        )
-    if wu.dtype != x.dtype:
-        raise ValueError(
-            f"swiglu_linear_forward: wu: expected dtype {x.dtype} (T, from x), given {wu.dtype}"
-        )
-    if wu.dim() != 2:
-        raise ValueError(f"swiglu_linear_forward: wu: expected 2 dims [N, K], given {wu.dim()}")
-    if wu.device != x.device:
-        raise ValueError(
-            f"swiglu_linear_forward: wu: expected device {x.device} (from x), given {wu.device}"
-        )
+    lib.check_dtype(
+        x, "swiglu_linear_forward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "swiglu_linear_forward: x", 2, "[M, K]")
+    lib.check_dtype(wg, "swiglu_linear_forward: wg", x.dtype, source=" (T, from x)")
+    lib.check_rank(wg, "swiglu_linear_forward: wg", 2, "[N, K]")
+    lib.check_device(wg, "swiglu_linear_forward: wg", x.device, " (from x)")
+    lib.check_dtype(wu, "swiglu_linear_forward: wu", x.dtype, source=" (T, from x)")
+    lib.check_rank(wu, "swiglu_linear_forward: wu", 2, "[N, K]")
+    lib.check_device(wu, "swiglu_linear_forward: wu", x.device, " (from x)")
     M, K = x.shape
     N = wg.shape[0]
-    if wg.shape[1] != K:
-        raise ValueError(
-            f"swiglu_linear_forward: wg: dim 1 (K): expected {K} (from x), given {wg.shape[1]}"
-        )
-    if wu.shape[0] != N:
-        raise ValueError(
-            f"swiglu_linear_forward: wu: dim 0 (N): expected {N} (from wg), given {wu.shape[0]}"
-        )
-    if wu.shape[1] != K:
-        raise ValueError(
-            f"swiglu_linear_forward: wu: dim 1 (K): expected {K} (from x), given {wu.shape[1]}"
-        )
+    lib.check_size(wg.shape[1], "swiglu_linear_forward: wg: dim 1 (K)", K, " (from x)")
+    lib.check_size(wu.shape[0], "swiglu_linear_forward: wu: dim 0 (N)", N, " (from wg)")
+    lib.check_size(wu.shape[1], "swiglu_linear_forward: wu: dim 1 (K)", K, " (from x)")
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     gate_kept = torch.empty((M, N), dtype=x.dtype, device=x.device)
     up_kept = torch.empty((M, N), dtype=x.dtype, device=x.device)
@@ -1956,104 +1906,40 @@ def allocate_swiglu_linear_backward(
     need_dwu: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Checks the operands of swiglu_linear_backward and allocates what it returns."""
-    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"swiglu_linear_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
-        )
-    if x.dim() != 2:
-        raise ValueError(f"swiglu_linear_backward: x: expected 2 dims [M, K], given {x.dim()}")
-    if wg.dtype != x.dtype:
-        raise ValueError(
-            f"swiglu_linear_backward: wg: expected dtype {x.dtype} (T, from x), given {wg.dtype}"
-        )
-    if wg.dim() != 2:
-        raise ValueError(f"swiglu_linear_backward: wg: expected 2 dims [N, K], given {wg.dim()}")
-    if wg.device != x.device:
-        raise ValueError(
-            f"swiglu_linear_backward: wg: expected device {x.device} (from x), given {wg.device}"
-        )
-    if wu.dtype != x.dtype:
-        raise ValueError(
-            f"swiglu_linear_backward: wu: expected dtype {x.dtype} (T, from x), given {wu.dtype}"
-        )
-    if wu.dim() != 2:
-        raise ValueError(f"swiglu_linear_backward: wu: expected 2 dims [N, K], given {wu.dim()}")
-    if wu.device != x.device:
-        raise ValueError(
-            f"swiglu_linear_backward: wu: expected device {x.device} (from x), given {wu.device}"
-        )
-    if gate_kept.dtype != x.dtype:
-        raise ValueError(
-            f"swiglu_linear_backward: gate_kept: expected dtype {x.dtype} (T, from x), given {gate_kept.dtype}"
-        )
-    if gate_kept.dim() != 2:
-        raise ValueError(
-            f"swiglu_linear_backward: gate_kept: expected 2 dims [M, N], given {gate_kept.dim()}"
-        )
-    if gate_kept.device != x.device:
-        raise ValueError(
-            f"swiglu_linear_backward: gate_kept: expected device {x.device} (from x), given {gate_kept.device}"
-        )
-    if up_kept.dtype != x.dtype:
-        raise ValueError(
-            f"swiglu_linear_backward: up_kept: expected dtype {x.dtype} (T, from x), given {up_kept.dtype}"
-        )
-    if up_kept.dim() != 2:
-        raise ValueError(
-            f"swiglu_linear_backward: up_kept: expected 2 dims [M, N], given {up_kept.dim()}"
-        )
-    if up_kept.device != x.device:
-        raise ValueError(
-            f"swiglu_linear_backward: up_kept: expected device {x.device} (from x), given {up_kept.device}"
-        )
-    if dy.dtype != x.dtype:
-        raise ValueError(
-            f"swiglu_linear_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
-        )
-    if dy.dim() != 2:
-        raise ValueError(f"swiglu_linear_backward: dy: expected 2 dims [M, N], given {dy.dim()}")
-    if dy.device != x.device:
-        raise ValueError(
-            f"swiglu_linear_backward: dy: expected device {x.device} (from x), given {dy.device}"
-        )
+    lib.check_dtype(
+        x, "swiglu_linear_backward: x", torch.float64, torch.float32, torch.float16, torch.bfloat16
+    )
+    lib.check_rank(x, "swiglu_linear_backward: x", 2, "[M, K]")
+    lib.check_dtype(wg, "swiglu_linear_backward: wg", x.dtype, source=" (T, from x)")
+    lib.check_rank(wg, "swiglu_linear_backward: wg", 2, "[N, K]")
+    lib.check_device(wg, "swiglu_linear_backward: wg", x.device, " (from x)")
+    lib.check_dtype(wu, "swiglu_linear_backward: wu", x.dtype, source=" (T, from x)")
+    lib.check_rank(wu, "swiglu_linear_backward: wu", 2, "[N, K]")
+    lib.check_device(wu, "swiglu_linear_backward: wu", x.device, " (from x)")
+    lib.check_dtype(gate_kept, "swiglu_linear_backward: gate_kept", x.dtype, source=" (T, from x)")
+    lib.check_rank(gate_kept, "swiglu_linear_backward: gate_kept", 2, "[M, N]")
+    lib.check_device(gate_kept, "swiglu_linear_backward: gate_kept", x.device, " (from x)")
+    lib.check_dtype(up_kept, "swiglu_linear_backward: up_kept", x.dtype, source=" (T, from x)")
+    lib.check_rank(up_kept, "swiglu_linear_backward: up_kept", 2, "[M, N]")
+    lib.check_device(up_kept, "swiglu_linear_backward: up_kept", x.device, " (from x)")
+    lib.check_dtype(dy, "swiglu_linear_backward: dy", x.dtype, source=" (T, from x)")
+    lib.check_rank(dy, "swiglu_linear_backward: dy", 2, "[M, N]")
+    lib.check_device(dy, "swiglu_linear_backward: dy", x.device, " (from x)")
     M, K = x.shape
     N = wg.shape[0]
-    if wg.shape[1] != K:
-        raise ValueError(
-            f"swiglu_linear_backward: wg: dim 1 (K): expected {K} (from x), given {wg.shape[1]}"
-        )
-    if wu.shape[0] != N:
-        raise ValueError(
-            f"swiglu_linear_backward: wu: dim 0 (N): expected {N} (from wg), given {wu.shape[0]}"
-        )
-    if wu.shape[1] != K:
-        raise ValueError(
-            f"swiglu_linear_backward: wu: dim 1 (K): expected {K} (from x), given {wu.shape[1]}"
-        )
-    if gate_kept.shape[0] != M:
-        raise ValueError(
-            f"swiglu_linear_backward: gate_kept: dim 0 (M): expected {M} (from x), given {gate_kept.shape[0]}"
-        )
-    if gate_kept.shape[1] != N:
-        raise ValueError(
-            f"swiglu_linear_backward: gate_kept: dim 1 (N): expected {N} (from wg), given {gate_kept.shape[1]}"
-        )
-    if up_kept.shape[0] != M:
-        raise ValueError(
-            f"swiglu_linear_backward: up_kept: dim 0 (M): expected {M} (from x), given {up_kept.shape[0]}"
-        )
-    if up_kept.shape[1] != N:
-        raise ValueError(
-            f"swiglu_linear_backward: up_kept: dim 1 (N): expected {N} (from wg), given {up_kept.shape[1]}"
-        )
-    if dy.shape[0] != M:
-        raise ValueError(
-            f"swiglu_linear_backward: dy: dim 0 (M): expected {M} (from x), given {dy.shape[0]}"
-        )
-    if dy.shape[1] != N:
-        raise ValueError(
-            f"swiglu_linear_backward: dy: dim 1 (N): expected {N} (from wg), given {dy.shape[1]}"
-        )
+    lib.check_size(wg.shape[1], "swiglu_linear_backward: wg: dim 1 (K)", K, " (from x)")
+    lib.check_size(wu.shape[0], "swiglu_linear_backward: wu: dim 0 (N)", N, " (from wg)")
+    lib.check_size(wu.shape[1], "swiglu_linear_backward: wu: dim 1 (K)", K, " (from x)")
+    lib.check_size(
+        gate_kept.shape[0], "swiglu_linear_backward: gate_kept: dim 0 (M)", M, " (from x)"
+    )
+    lib.check_size(
+        gate_kept.shape[1], "swiglu_linear_backward: gate_kept: dim 1 (N)", N, " (from wg)"
+    )
+    lib.check_size(up_kept.shape[0], "swiglu_linear_backward: up_kept: dim 0 (M)", M, " (from x)")
+    lib.check_size(up_kept.shape[1], "swiglu_linear_backward: up_kept: dim 1 (N)", N, " (from wg)")
+    lib.check_size(dy.shape[0], "swiglu_linear_backward: dy: dim 0 (M)", M, " (from x)")
+    lib.check_size(dy.shape[1], "swiglu_linear_backward: dy: dim 1 (N)", N, " (from wg)")
     dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
     dwg = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dwg or need_dwu else None
     dwu = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dwg or need_dwu else None

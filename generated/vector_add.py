@@ -98,7 +98,9 @@ def launch_vector_add_int(x, y, z) -> None:
 
 def allocate_vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Checks the operands of vector_add and allocates what it returns."""
-    if x.dtype not in (
+    lib.check_dtype(
+        x,
+        "vector_add: x",
         torch.float64,
         torch.float32,
         torch.float16,
@@ -108,21 +110,13 @@ def allocate_vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         torch.int16,
         torch.int8,
         torch.uint8,
-    ):
-        raise ValueError(
-            f"vector_add: x: expected dtype torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8 or torch.uint8, given {x.dtype}"
-        )
-    if x.dim() != 1:
-        raise ValueError(f"vector_add: x: expected 1 dim [N], given {x.dim()}")
-    if y.dtype != x.dtype:
-        raise ValueError(f"vector_add: y: expected dtype {x.dtype} (T, from x), given {y.dtype}")
-    if y.dim() != 1:
-        raise ValueError(f"vector_add: y: expected 1 dim [N], given {y.dim()}")
-    if y.device != x.device:
-        raise ValueError(f"vector_add: y: expected device {x.device} (from x), given {y.device}")
+    )
+    lib.check_rank(x, "vector_add: x", 1, "[N]")
+    lib.check_dtype(y, "vector_add: y", x.dtype, source=" (T, from x)")
+    lib.check_rank(y, "vector_add: y", 1, "[N]")
+    lib.check_device(y, "vector_add: y", x.device, " (from x)")
     N = x.shape[0]
-    if y.shape[0] != N:
-        raise ValueError(f"vector_add: y: dim 0 (N): expected {N} (from x), given {y.shape[0]}")
+    lib.check_size(y.shape[0], "vector_add: y: dim 0 (N)", N, " (from x)")
     z = torch.empty((N,), dtype=x.dtype, device=x.device)
     return z
 

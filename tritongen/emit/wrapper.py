@@ -66,11 +66,15 @@ def refuse(condition: str, message: str) -> list[str]:
 
 def as_written(line: str, shown: Mapping[str, str]) -> str:
     """A line whose message, if it has one, calls everything as the spec does; what stands in braces is code."""
-    if not shown or "raise ValueError(" not in line:
-        return line
-    texts = re.split(r"(\{[^}]*\})", line)
-    texts[::2] = [re.sub(r"\w+", lambda word: shown.get(word[0], word[0]), t) for t in texts[::2]]
-    return "".join(texts)
+
+    def renamed(message: re.Match[str]) -> str:
+        texts = re.split(r"(\{[^}]*\})", message[0])
+        texts[::2] = [
+            re.sub(r"\w+", lambda word: shown.get(word[0], word[0]), t) for t in texts[::2]
+        ]
+        return "".join(texts)
+
+    return re.sub(r"""(['"]).*\1""", renamed, line) if shown else line
 
 
 def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
@@ -83,7 +87,7 @@ def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
         lines += dtype_check(ops, k)
         lines += rank_check(op, tensor)
         if tensor is not first:
-            lines += device_check(op, tensor.name)
+            lines.append(device_check(op, tensor.name))
     for p in op.free_typarams:
         lines += type_check(ops, p.name)
     for s in op.scalars:
@@ -95,38 +99,40 @@ def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
         for k, dim in enumerate(tensor.dims):
             name = bare(dim)
             if name and name != ir.BATCH and name in bound and bound[name] != (tensor, k):
-                lines += refuse(
-                    f"{shape_text(tensor, k)} != {name}",
-                    messages.DIM.format(
-                        op=op.name, operand=tensor.name, dim=dim_position(tensor, k), size=name,
-                        expected=f"{{{name}}}", source=messages.SOURCE.format(operand=bound[name][0].name),
-                        given=f"{{{shape_text(tensor, k)}}}",
-                    ),
-                )  # fmt: skip
+                lines.append(size_check(op, tensor, k, name, name, bound[name][0].name))
     lines += fact_lines(op)
     lines += dim_lines(op, bound)
     lines += batch_checks(op)
     return lines
 
 
-def device_check(op: ir.Op, name: str, where: str = "") -> list[str]:
+def check(kind: str, value: str, who: str, *asked: str, source: str = "") -> str:
+    """A line that calls a check of the library; `source`: the operand that settled what is expected."""
+    told = [f'"{messages.SOURCE.format(operand=source)}"'] if source else []
+    return f"lib.check_{kind}({', '.join([value, who, *asked, *told])})"
+
+
+def size_check(
+    op: ir.Op, tensor: ir.Tensor, k: int, size: str, expected: str, source: str = ""
+) -> str:
+    who = f'"{op.name}: {tensor.name}: dim {dim_position(tensor, k)} ({size})"'
+    return check("size", shape_text(tensor, k), who, expected, source=source)
+
+
+def device_check(op: ir.Op, name: str) -> str:
     first = op.tensors[0].name
-    message = messages.DEVICE.format(
-        op=op.name, operand=name, expected=f"{{{first}.device}}",
-        source=messages.SOURCE.format(operand=first), given=f"{{{name}.device}}",
-    )  # fmt: skip
-    return refuse(f"{where}{name}.device != {first}.device", message)
+    return check("device", name, f'"{op.name}: {name}"', f"{first}.device", source=first)
 
 
 def scalar_check(op: ir.Op, s: ir.Scalar) -> list[str]:
     """A tensor in the place of a number: a kernel would read its first element, wherever that is."""
-    given = f"isinstance({s.name}, torch.Tensor) and "
     kind = ir.kind_of(s.dtype, op)
     message = messages.SCALAR.format(
         op=op.name, operand=s.name, expected="number" if kind == "float" else kind,
         given=f"a {{{s.name}.dim()}}-dim tensor",
     )  # fmt: skip
-    return [*refuse(f"{given}{s.name}.dim() != 0", message), *device_check(op, s.name, given)]
+    asked = [*refuse(f"{s.name}.dim() != 0", message), device_check(op, s.name)]
+    return [f"if isinstance({s.name}, torch.Tensor):", *(f"    {line}" for line in asked)]
 
 
 def type_check(ops: tuple[ir.Op, ...], name: str) -> list[str]:
@@ -146,31 +152,12 @@ def dtype_check(ops: tuple[ir.Op, ...], position: int) -> list[str]:
     op, tensor = ops[0], ops[0].tensors[position]
     first = next((t for t in op.tensors if t.dtype == tensor.dtype), tensor)
     params = [p for o in ops for p in o.typarams if p.name == tensor.dtype]
+    who = f'"{op.name}: {tensor.name}"'
     if params and first is not tensor:
         source = messages.TYPE_SOURCE.format(typaram=tensor.dtype, operand=first.name)
-        condition, expected = (
-            f"{tensor.name}.dtype != {first.name}.dtype",
-            f"{{{first.name}.dtype}}",
-        )
-    elif params:
-        allowed = list(dict.fromkeys(TORCH_DTYPES[d] for p in params for d in p.dtypes))
-        condition = (
-            f"{tensor.name}.dtype not in ({', '.join(allowed)}{',' if len(allowed) == 1 else ''})"
-        )
-        expected, source = _or(allowed), ""
-    else:
-        condition = f"{tensor.name}.dtype != {TORCH_DTYPES[tensor.dtype]}"
-        expected, source = TORCH_DTYPES[tensor.dtype], ""
-    return refuse(
-        condition,
-        messages.DTYPE.format(
-            op=op.name,
-            operand=tensor.name,
-            expected=expected,
-            source=source,
-            given=f"{{{tensor.name}.dtype}}",
-        ),
-    )
+        return [f'lib.check_dtype({tensor.name}, {who}, {first.name}.dtype, source="{source}")']
+    names = [d for p in params for d in p.dtypes] if params else [tensor.dtype]
+    return [check("dtype", tensor.name, who, *dict.fromkeys(TORCH_DTYPES[d] for d in names))]
 
 
 def _or(names: list[str]) -> str:
@@ -182,15 +169,9 @@ def rank_check(op: ir.Op, tensor: ir.Tensor) -> list[str]:
     batched = len(named) < len(tensor.dims)
     if batched and not named:
         return []
-    expected = messages.dims_text(
-        tuple("..." if d == ir.BATCH_SIZE else whole(d) for d in tensor.dims)
-    )
-    return refuse(
-        f"{tensor.name}.dim() {'<' if batched else '!='} {len(named)}",
-        messages.RANK.format(
-            op=op.name, operand=tensor.name, expected=expected, given=f"{{{tensor.name}.dim()}}"
-        ),
-    )
+    dims = ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in tensor.dims)
+    who, shown = f'"{op.name}: {tensor.name}"', f'"[{dims}]"' if dims else '""'
+    return [check("rank", tensor.name, who, str(len(named)), shown)]
 
 
 def constant_check(op: ir.Op, c: ir.Constant) -> list[str]:
@@ -278,13 +259,7 @@ def dim_lines(op: ir.Op, bound) -> list[str]:
             name = bare(dim)
             if dim == ir.BATCH_SIZE or (name and name not in derived):
                 continue
-            lines += refuse(
-                f"{shape_text(tensor, k)} != {whole(dim)}",
-                messages.DIM.format(
-                    op=op.name, operand=tensor.name, dim=dim_position(tensor, k), size=whole(dim),
-                    expected=f"{{{whole(dim)}}}", source="", given=f"{{{shape_text(tensor, k)}}}",
-                ),
-            )  # fmt: skip
+            lines.append(size_check(op, tensor, k, whole(dim), whole(dim)))
     return lines
 
 

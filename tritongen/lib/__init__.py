@@ -10,6 +10,7 @@ which VERSION it was generated, and its import asks for that one: where a functi
 other parameters, it is a new version. Nothing here imports anything of tritongen but this folder.
 """
 
+from tritongen.lib.checks import *
 from tritongen.lib.copies import *
 from tritongen.lib.descriptors import *
 from tritongen.lib.device import *

@@ -54,7 +54,7 @@ _functorch_level = torch._C._functorch.peek_interpreter_stack
 def op(
     spec: str,
     *,
-    lib: int,
+    lib: int = VERSION,
     allocate: Callable[..., Any],
     reference: Callable[..., Any],
     equals: Callable[..., Any] | None = None,
