@@ -5,7 +5,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "tritongen"
 LEAVES = {"errors", "files", "resources"}
-FRONT = {"syntax", "ir", "check", "autodiff", "schedule", "emit", "pipeline"}
+FRONT = {"syntax", "ir", "check", "autodiff", "schedule", "reference", "emit", "pipeline"}
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
@@ -16,7 +16,8 @@ MAY_IMPORT = {
     # The table writes derivatives in the language, and a gradient is read back from its text.
     "autodiff": LEAVES | {"ir", "syntax", "check"},
     "schedule": LEAVES | {"ir"},
-    "emit": LEAVES | {"ir", "syntax", "schedule"},
+    "reference": LEAVES | {"ir", "syntax", "schedule"},
+    "emit": LEAVES | {"ir", "syntax", "schedule", "reference"},
     "lib": set(),  # generated code imports these two: nothing of the compiler
     "runtime": {"files", "lib"},
 }
@@ -24,6 +25,7 @@ NO_TORCH = {
     "syntax",
     "check",
     "schedule",
+    "reference",
     "emit",
     "pipeline",
     "cli",

@@ -17,13 +17,13 @@ import torch
 from tritongen import pipeline
 from tritongen.autodiff import NotDifferentiable, gradient
 from tritongen.check import check
-from tritongen.emit.reference import reference_lines
 from tritongen.ir.algebra import symbols
 from tritongen.ir.interp import run
 from tritongen.ir.nodes import FLOATS, Op, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.verify import verify
 from tritongen.proof.cases import NoCase, arguments, draw_case, satisfying
+from tritongen.reference import reference_lines
 from tritongen.syntax.parse import parse, parse_file
 
 ROOT = Path(__file__).parent.parent

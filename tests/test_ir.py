@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from tritongen.check import check
-from tritongen.emit.reference import claim_lines, reference_lines
 from tritongen.ir import interp, nodes
 from tritongen.ir.algebra import Fetch, index, poly, size
 from tritongen.ir.binding import bind, torch_dtype, type_arguments, typing_of
@@ -39,6 +38,7 @@ from tritongen.ir.nodes import (
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import InvalidIR, verify
+from tritongen.reference import claim_lines, reference_lines
 from tritongen.syntax.parse import parse
 
 FLOAT = (TypeParam("T", "float", ("f64", "f32", "f16", "bf16")),)

@@ -9,9 +9,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tritongen import pipeline
-from tritongen.emit.reference import reference_lines
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import expect
+from tritongen.reference import reference_lines
 
 INF, NAN = float("inf"), float("nan")
 

@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tritongen.emit.launch import TORCH_DTYPES
-from tritongen.emit.sizes import batch_slice, under, whole
+from tritongen.emit.sizes import under, whole
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, indices, substitute
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.ir.reads import reads_of
+from tritongen.reference.batches import batch_slice
 
 ANY, CHANNELS_LAST = "any", "channels last"  # what layouts the kernels of an output can store
 

@@ -24,18 +24,12 @@ from tritongen.emit.facts import (
     used_facts,
 )
 from tritongen.emit.merged import flat_lines, merge_lines, one_batch
-from tritongen.emit.sizes import (
-    bare,
-    batch_slice,
-    broadcast_text,
-    expanded,
-    size_lines,
-    whole,
-)
+from tritongen.emit.sizes import bare, size_lines, whole
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, call_lines
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
+from tritongen.reference.batches import batch_slice, broadcast_text, expanded
 from tritongen.schedule import rules
 from tritongen.schedule.estimates import in_turn, shared
 from tritongen.schedule.plan import Pack, Step, Variant, View, pack_dims, stored_dims

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from tritongen.emit.body import Context
 from tritongen.emit.facts import touched
-from tritongen.emit.sizes import expanded, under, whole
+from tritongen.emit.sizes import under, whole
 from tritongen.emit.text import tuple_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting
+from tritongen.reference.batches import expanded
 from tritongen.schedule.plan import Step
 
 

@@ -24,14 +24,15 @@ from tritongen.emit.launch import (
 )
 from tritongen.emit.layouts import alike, kept
 from tritongen.emit.op_plans import OpPlans
-from tritongen.emit.reference import claim_lines, reference_lines
-from tritongen.emit.sizes import own_lines, size_lines
+from tritongen.emit.sizes import size_lines
 from tritongen.emit.text import may_be_f64
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
+from tritongen.reference import claim_lines, reference_lines
+from tritongen.reference.batches import own_lines
 from tritongen.resources import folder
 from tritongen.schedule.plan import Pack, Plan, Step, stored_dims
 

@@ -1,6 +1,6 @@
 """Where each size of an op is found on the host: in a tensor's shape, or by its formula.
 
-size_text("D") -> "x.shape[-1]"        batch_shape("x") -> "x.shape[:-1]"
+shape_text(x, 1) -> "x.shape[-1]"        size_lines(op, "D * 2") -> ["D = x.shape[-1]"]
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import re
 from tritongen.emit.text import launch_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, Sym, denominator, is_fractional, numerator, symbols
-from tritongen.ir.batches import Own, broadcasting
+from tritongen.ir.batches import broadcasting
+from tritongen.reference.batches import expanded
 
 
 def dim_position(tensor: ir.Tensor, dim: int) -> int:
@@ -21,35 +22,6 @@ def dim_position(tensor: ir.Tensor, dim: int) -> int:
 
 def shape_text(tensor: ir.Tensor, dim: int) -> str:
     return f"{tensor.name}.shape[{dim_position(tensor, dim)}]"
-
-
-def batch_slice(tensor: ir.Tensor) -> str:
-    """The batch dims of a tensor's shape."""
-    at = tensor.dims.index(ir.BATCH_SIZE)
-    behind = len(tensor.dims) - at - 1
-    if at == 0 and behind == 0:
-        return f"{tensor.name}.shape"
-    return f"{tensor.name}.shape[{at or ''}:{-behind if behind else ''}]"
-
-
-def broadcast_text(tensors: tuple[ir.Tensor, ...]) -> str:
-    """What the batch dims of these operands broadcast to."""
-    shapes = ", ".join(batch_slice(t) for t in tensors)
-    return shapes if len(tensors) == 1 else f"torch.broadcast_shapes({shapes})"
-
-
-def expanded(tensor: ir.Tensor, batch: str) -> str:
-    """An operand with its batch dims expanded; expand aligns from the right, so dims before them go behind."""
-    before = tensor.dims.index(ir.BATCH_SIZE)
-    rest = ["-1"] * (len(tensor.dims) - 1)
-    shape = ", ".join([f"*{batch}", *rest]) if rest else batch
-    if not before:
-        return f"{tensor.name}.expand({shape})"
-    first = ", ".join(map(str, range(before)))
-    last = ", ".join(str(k - before) for k in range(before))
-    if before > 1:
-        first, last = f"({first})", f"({last})"
-    return f"{tensor.name}.movedim({first}, {last}).expand({shape}).movedim({last}, {first})"
 
 
 def under(op: ir.Op, dims: tuple[Poly, ...], operand: ir.Tensor, at: tuple[int, ...]) -> str:
@@ -64,26 +36,6 @@ def under(op: ir.Op, dims: tuple[Poly, ...], operand: ir.Tensor, at: tuple[int, 
         return operand.name
     text = ("None" if k in missing else "..." if dims[k] == ir.BATCH_SIZE else ":" for k in last)
     return f"{operand.name}[{', '.join(text)}]"
-
-
-def own_lines(owns: tuple[Own, ...]) -> list[str]:
-    """The operands that an op has more where it is evaluated: others with a batch dim of their own."""
-    lines, shapes = [], {}
-    for own in owns:
-        t, name = own.tensor, own.tensor.name
-        shape, seen = batch_slice(t), name
-        if len(own.operands) > 1:
-            if own.size not in shapes:
-                shapes[own.size] = f"{own.size.lower()}_shape"
-                lines.append(f"{shapes[own.size]} = {broadcast_text(own.operands)}")
-            shape = shapes[own.size]
-            seen = expanded(t, shape)
-        at = t.dims.index(ir.BATCH_SIZE)
-        behind = len(t.dims) - 1 - at
-        before = f"*{name}.shape[:{at}], " if at else ""
-        after = f", *{name}.shape[-{behind}:]" if behind else ""
-        lines.append(f"{own.name} = {seen}.reshape({before}{shape}.numel(){after})")
-    return lines
 
 
 def bare(p: Poly) -> str | None:

@@ -10,16 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tritongen.emit.launch import TORCH_DTYPES
-from tritongen.emit.sizes import (
-    bare,
-    batch_slice,
-    binding_dims,
-    broadcast_text,
-    dim_position,
-    shape_text,
-    together,
-    whole,
-)
+from tritongen.emit.sizes import bare, binding_dims, dim_position, shape_text, together, whole
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -34,6 +25,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.batches import batched, broadcasting, spanning
 from tritongen.ir.known import Facts, facts_of, plainly_nonnegative
+from tritongen.reference.batches import batch_slice, broadcast_text
 
 PYTHON_TYPES = {"int": "int", "float": "float", "bool": "bool"}
 RELATION_TEXT = messages.OPPOSITE

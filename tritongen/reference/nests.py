@@ -8,7 +8,7 @@ Input: a nest. Output: lines of Python:
     y = torch.where(k <= d, x[:, None, :] * z, 0).sum(-1).to(T)
 
 The dims of a value are those of the box and behind them those of the reducers in force, so that torch's
-broadcasting does the rest. Sums of products are einsums (`reference_products.py`). What has more terms
+broadcasting does the rest. Sums of products are einsums (`products.py`). What has more terms
 than its operands have elements is computed a block of the box at a time:
 
     # y[n, k] = sqrt(sum[d]((x[n, d] - c[k, d]) ** 2))
@@ -16,7 +16,7 @@ than its operands have elements is computed a block of the box at a time:
     for n_block, k_block in blocks(D, N, K):
         y[n_block, k_block] = torch.sqrt(((x[n_block, None, :] - c[k_block, :]) ** 2).sum(-1))
 
-Not here: the head and the end of the function (`reference.py`).
+Not here: the head and the end of the function (`printer.py`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,6 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass, replace
 
-from tritongen.emit.reference_dims import Dims, Function
-from tritongen.emit.reference_products import (
-    SCANS,
-    Operand,
-    Scan,
-    materialized,
-    operands,
-    ranges_of,
-    scan_of,
-)
-from tritongen.emit.reference_sizes import Code, free, literal
 from tritongen.ir.algebra import Poly, indices, is_size, poly
 from tritongen.ir.binding import TORCH_NAMES
 from tritongen.ir.bounds import takes_all
@@ -56,6 +45,17 @@ from tritongen.ir.nodes import (
 from tritongen.ir.print import line_ast
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.texts import ATOM, POWER, UNARY, Text, fill
+from tritongen.reference.dims import Dims, Function
+from tritongen.reference.products import (
+    SCANS,
+    Operand,
+    Scan,
+    materialized,
+    operands,
+    ranges_of,
+    scan_of,
+)
+from tritongen.reference.sizes import Code, free, literal
 from tritongen.schedule.canonical import digits_in, split
 from tritongen.syntax.unparse import unparse
 

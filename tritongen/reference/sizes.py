@@ -5,7 +5,7 @@ Input: a `Poly`. Output: text and precedence, in variables instead of indices:
     p * stride + r - pad        the same
     (p - r) / 2                 torch.where((p - r) % 2 == 0, (p - r) // 2, -1)
 
-Not here: expressions and nests (`reference_nests.py`).
+Not here: expressions and nests (`nests.py`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ the whole range of an index, else what stands at variables that are shaped as th
 
     y[n, d] = x[d, n] * w[d // 2]        x.T * w[d // 2]        d = torch.arange(D, device=x.device)
 
-Not here: expressions and reducers (`reference_nests.py`).
+Not here: expressions and reducers (`nests.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
 
-from tritongen.emit.reference_products import digits
-from tritongen.emit.reference_sizes import Code, Names, Printer
 from tritongen.ir.algebra import Poly, indices, poly
 from tritongen.ir.bounds import nonnegative
 from tritongen.ir.known import Facts, facts_of
 from tritongen.ir.nodes import BATCH, Binder, Nest, Op, Read, Tensor
+from tritongen.reference.products import digits
+from tritongen.reference.sizes import Code, Names, Printer
 from tritongen.schedule.canonical import same
 
 

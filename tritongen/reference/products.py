@@ -5,7 +5,7 @@ Input: a reducer. Output: the two factors of its product and the dims that each 
     sum[k](relu(a[m, k] * s[k]) * b[k, n])      Operand(relu(a * s), (m, k)), Operand(b, (k, n))
 
 Every factor goes to one of two operands, and both have all dims that are summed: the terms stay those of
-the spec, so an infinity or a NaN in one of them does what the spec says. Not here: text (`reference_nests.py`).
+the spec, so an infinity or a NaN in one of them does what the spec says. Not here: text (`nests.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tritongen.emit.reference_sizes import free
 from tritongen.ir.algebra import Poly, index, indices
 from tritongen.ir.known import Facts, plainly_nonnegative, within
 from tritongen.ir.nodes import Binder, Call, Expr, Nest, Read, Reduce, walk
 from tritongen.ir.prune import Dims, is_inside
+from tritongen.reference.sizes import free
 
 SCANS = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin"}
 

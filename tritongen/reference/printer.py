@@ -15,7 +15,7 @@ Input: an op. Output: lines of Python that import nothing but torch:
         y = torch.softmax(x, dim=-1)
         return y.to(T)
 
-The reference goes line by line (`reference_nests.py`) and is what the spec means. A `ref` is a claim, which
+The reference goes line by line (`nests.py`) and is what the spec means. A `ref` is a claim, which
 `tritongen check` tests; CPU tensors go through it where there is one, because it is faster. The arguments
 have been checked: the public function allocates first.
 """
@@ -25,12 +25,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tritongen.emit.reference_nests import Nests
-from tritongen.emit.reference_sizes import Names, poly_code, size_names
-from tritongen.emit.sizes import broadcast_text, expanded, own_lines
 from tritongen.ir.batches import batched, broadcasting, own_batches, spanning
 from tritongen.ir.binding import TORCH_NAMES
 from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Scalar, Tensor, TypeParam, kind_of
+from tritongen.reference.batches import broadcast_text, expanded, own_lines
+from tritongen.reference.nests import Nests
+from tritongen.reference.sizes import Names, poly_code, size_names
 from tritongen.syntax.ref import parse_ref, ref_python
 
 PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
