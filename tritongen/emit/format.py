@@ -2,7 +2,7 @@
 
 Black takes longer than all else in a build: it is asked for the statements that it would change, one by one, and
 for each text once. Those are what is too long for its line, what is spelled as no printer of ours should, and the
-torch that a spec gives. `tests/test_format.py` holds the whole to what black makes of it.
+torch that a spec gives. `tests/emit/test_format.py` holds the whole to what black makes of it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,152 @@
+"""What a call keeps for its gradient: results of products, and nothing that costs more than it saves."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tritongen import pipeline
+from tritongen.autodiff import with_gradient
+from tritongen.check import check
+from tritongen.cli import main
+from tritongen.ir.print import print_op
+from tritongen.runtime.load import load_text
+from tritongen.syntax.parse import parse
+
+ROOT = Path(__file__).parents[2]
+GELU = (ROOT / "specs/linear_gelu.op").read_text()
+F = torch.nn.functional
+
+FORWARD = """\
+op linear_gelu_forward<T: float>(x: T[M, K], w: T[N, K], b: T[N]) -> (y: T[M, N], acc_kept: T[M, N]) {
+  acc[m, n] = sum[k](x[m, k] * w[n, k])
+  acc_kept[m, n] = acc[m, n]
+  y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
+  doc "linear_gelu, keeping acc for its gradient."
+}
+"""
+
+
+def kept_by(text: str) -> tuple[str, ...]:
+    (op,) = check(parse(text))[-1].typings
+    return with_gradient(op)[0].kept
+
+
+def test_a_product_is_kept_beside_the_results_and_read_back():
+    (item,) = pipeline.build(GELU, gradients=True).items
+    assert item.forward is not None and item.backward is None
+    assert print_op(item.forward.plans[0].op) == FORWARD
+    back = item.forward.backward.plans[0].op
+    assert back.name == "linear_gelu_backward" and "acc_kept" in {t.name for t in back.tensors}
+    assert "x[m, k] * w[n, k]" not in print_op(back)
+    (again,) = check(parse(FORWARD))[0].typings
+    assert print_op(again) == FORWARD
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept"),
+    [
+        ("swiglu_linear", ("gate_kept", "up_kept")),
+        ("conv_group_norm_silu", ("conv2d_kept",)),
+        ("linear", ()),  # reads no sum again
+        ("layer_norm", ()),  # statistics: the gradient has the row in hand
+        ("softmax", ()),  # the result serves
+        ("attention", ()),  # larger than any result
+        ("int8_linear", ()),  # an integer may not fit the result's type
+    ],
+)
+def test_what_specs_keep(spec, kept):
+    assert kept_by((ROOT / f"specs/{spec}.op").read_text()) == kept
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("y[m, n] = sin(sum[k](x[m, k] * w[k, n]) + 1)", ("y_sum_kept",)),
+        ("y[m, n] = tanh(sum[k](x[m, k] * w[k, n]) + 1)", ()),  # the result serves
+        ("y[m, n] = sin(sum[k](x[m, k] * x[m, k])) * w[m, n]", ()),  # one pass over x
+    ],
+)
+def test_what_lines_keep(line, kept):
+    text = f"op f<T: float>(x: T[M, K], w: T[K, N]) -> y: T[M, N] {{\n  {line}\n}}"
+    assert kept_by(text) == kept
+
+
+def test_a_read_beside_its_edge_stays_one():
+    text = """
+    op f<T: float>(x: T[M, K], w: T[N, K]) -> y: T[M, N] {
+      a[m, n] = sum[k](x[m, k] * w[n, k])
+      y[m, n] = a[m, n] * (a[m - 1, n] else 0)
+    }"""
+    (item,) = pipeline.build(text, gradients=True).items
+    assert item.forward is not None and not item.forward.no_gradient
+    assert "a_kept[m - 1, n] else 0.0)" in print_op(item.forward.backward.plans[0].op)
+
+
+def operands() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(*shape, requires_grad=True) for shape in ((5, 7), (6, 7), (6,))]
+
+
+def gelu(x, w, b):
+    return F.gelu(F.linear(x, w, b))
+
+
+@pytest.mark.parametrize("standalone", [False, True])
+def test_gradients_are_torchs(standalone):
+    module = load_text("kept", pipeline.build(GELU, "f", standalone, gradients=True).raw)
+    given = operands()
+    y = module.linear_gelu(*given)
+    assert torch.is_tensor(y) and y.shape == (5, 6)
+    found = torch.autograd.grad(y, given, torch.ones_like(y))
+    wanted = torch.autograd.grad(gelu(*given).sum(), given)
+    for got, right in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, right)
+    with torch.no_grad():
+        assert module.linear_gelu(*given).grad_fn is None
+
+
+def test_torch_compile_and_functorch_keep_it_too():
+    module = load_text("kept", pipeline.build(GELU, gradients=True).raw)
+    x, w, b = operands()
+    (right,) = torch.autograd.grad(gelu(x, w, b).sum(), x)
+
+    def loss(x):
+        return module.linear_gelu(x, w, b).sum()
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(torch.autograd.grad(compiled(x), x)[0], right)
+    torch.testing.assert_close(torch.func.grad(loss)(x.detach()), right)
+
+
+def test_explain_says_what_it_costs_and_saves(monkeypatch, capsys):
+    spec = str(ROOT / "specs/linear_gelu.op")
+    monkeypatch.setattr(
+        sys, "argv", ["tritongen", "explain", spec, "--shape", "M=4096,N=4096,K=4096"]
+    )
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    *_, last = capsys.readouterr().out.strip().splitlines()
+    assert last.startswith("for the gradient: keeps acc, 32.0 MiB: to store and load it takes")
+    assert "15.9 us, to compute it again 183 us" in last
+
+
+def test_nothing_is_made_for_what_is_only_kept():
+    """Autograd would make zeros for the gradient of each output, of which the backward reads some."""
+    made = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            made.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    module = load_text("kept", pipeline.build(GELU, gradients=True).raw)
+    y = module.linear_gelu(*(given := operands()))
+    dy = torch.ones_like(y)
+    with Watch():
+        torch.autograd.grad(y, given, dy)
+    assert made and not [name for name in made if "zero" in name]

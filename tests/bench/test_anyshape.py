@@ -1,0 +1,102 @@
+"""benchmarks/anyshape.py: what is drawn, and how it is counted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks import anyshape  # noqa: E402
+from benchmarks.anyshape_draws import (
+    CLASSES,
+    call,
+    draw,
+    laid_out,
+    log_uniform,
+    text_of,
+)  # noqa: E402
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_draw_is_a_call_of_its_op_and_the_same_each_time(kind):
+    large = 0
+    for k in range(8):
+        drawn = draw(kind, 5, k)
+        assert drawn == draw(kind, 5, k)
+        op, case = call(drawn)
+        assert {t.name for t in op.tensors} >= set(drawn.layouts) and text_of(drawn)
+        large += 10 <= drawn.least_us <= 5000
+    assert 3 <= large <= 8  # three of four
+
+
+def test_sizes_are_log_uniform_half_of_them_odd():
+    from random import Random
+
+    random = Random(0)
+    found = [log_uniform(1, 1 << 20, random) for _ in range(2000)]
+    assert min(found) == 1 and max(found) <= 1 << 20
+    assert 0.5 < sum(n % 2 for n in found) / len(found) < 0.7
+    assert 0.4 < sum(n < 1024 for n in found) / len(found) < 0.6
+
+
+@pytest.mark.parametrize("layout", ["transposed", "sliced", "offset", "expanded", "channels last"])
+def test_a_layout_keeps_the_numbers(layout):
+    x = torch.randn(3, 4, 5, 7)
+    moved = laid_out(x, layout)
+    assert torch.equal(moved, x[:1].expand(x.shape) if layout == "expanded" else x)
+    assert moved.storage_offset() == (layout == "offset")
+    assert (moved.stride() == x.stride()) == (layout == "offset")
+
+
+def test_what_a_ratio_is():
+    row = {"ours": 20.0, "eager": 30.0, "compile": 25.0}
+    assert anyshape.ratio(row) == 1.25
+    assert anyshape.ratio(row | {"ours": 5.0}) == 2.0
+    assert anyshape.ratio({"ours": 5.9, "eager": 5.0}) == 1.0
+    assert anyshape.ratio({"ours": 6.1, "eager": 5.0}) == 5.0 / 6.1
+    assert anyshape.ratio({"eager": 30.0}) is None and anyshape.ratio({"ours": 3.0}) is None
+
+
+def test_the_report_names_the_worst_and_what_has_no_ratio():
+    good = {
+        "key": ("rows", 1, 0),
+        "group": "half",
+        "least": 9.0,
+        "call": "softmax bf16 D=7",
+        "choice": "rows",
+    }
+    rows = [
+        good
+        | {
+            "ours": 20.0,
+            "eager": 10.0,
+            "variants": {"us": {"loop": 12.0, "rows": 20.0}},
+            "ratio": 0.5,
+        },
+        good | {"key": ("rows", 1, 1), "group": "f32", "ratio": None, "error": "OutOfResources"},
+    ]
+    text = anyshape.report(rows)
+    assert "| rows | all | 1 | 2 | 1 | 0.50 | 0.50 | 0.50 | 0.50 | 0% |" in text
+    assert (
+        "| 0.50 | 20.0 | eager 10.0 | 9.0 | rows | softmax bf16 D=7 | loop 12.0, rows 20.0 |"
+        in text
+    )
+    assert "no ratio: softmax bf16 D=7: OutOfResources" in text
+
+
+def test_regret_is_over_the_best_variant():
+    timed = {"choice": "rows", "us": {"loop": 10.0, "rows": 20.0}, "facts": {}}
+    row = {"key": ("rows", 1, 0), "call": "softmax bf16 D=7", "variants": timed}
+    text = anyshape.regrets([row, row | {"variants": "not done after 60 s"}])
+    assert "| rows | 1 | 2.00 | 2.00 | 2.00 |" in text
+    assert "| 2.00 | rows | softmax bf16 D=7 | loop 10.0, rows 20.0 |" in text
+    assert "not done after 60 s" in text
+
+
+def test_three_seeds_of_a_commit():
+    assert anyshape.seeds("7") == [7]
+    assert len(set(anyshape.seeds("commit"))) == 3

@@ -1,0 +1,88 @@
+"""The text of a module is what black makes of it, though black sees few of its statements."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import black
+import pytest
+
+from tritongen import pipeline
+from tritongen.emit.format import LINE_LENGTH, format_source
+from tritongen.errors import SpecError
+from tritongen.proof.fuzz.drive import drawn
+
+ROOT = Path(__file__).parents[2]
+FILES = [path for folder in ("specs", "tests/programs") for path in (ROOT / folder).glob("*.op")]
+LONG = " + ".join(f"operand_{k}" for k in range(10))
+TEXT = f'''"""What stands first
+    `it's` spelled as it likes, however long: {LONG}
+"""
+
+import torch
+@runtime.op("f", wrt=('x', 'y'))
+@triton.jit
+def {"f" * 60}({LONG.replace(" + ", ", ")}, **more):
+    """A line that is too long by itself: {LONG}"""
+    (x, y) = f(x)
+    (N,) = x.shape
+    # {LONG} {LONG}
+    if x:
+        # between a head and its body
+        x = x ** 2
+    elif {LONG}:
+        for i in tl.range(0, {LONG}, num_stages=stages):
+            launch[(triton.cdiv(rows, config["ROWS"]),)]({LONG.replace(" + ", ", ")}, **config)
+    else:
+        x.y[1, 2, 3].load({LONG}, other=0.0)
+
+    def inner(x):
+        raise ValueError(f"{{x}} is too long: {LONG}") from None
+
+    return f(x,
+             {LONG}), x in (1, 2,)
+# what stands above the next
+
+def g_torch(x):
+    (a, b) = x[a + 1:b], {{'k': -1 ** 2}}
+    return (a, b)
+'''
+
+
+def by_black(text: str) -> str:
+    return black.format_str(text, mode=black.Mode(line_length=LINE_LENGTH))
+
+
+def holds(raw: str) -> None:
+    """Black leaves it as it is, and says the same of it; it keeps one blank line before a def that it skips."""
+    source = format_source(raw)
+    assert by_black(source) == source
+    assert source == by_black(re.sub(r"\n+def (?=choose)", "\n\n\ndef ", by_black(raw)))
+
+
+def test_statements_of_each_kind():
+    assert format_source(TEXT) == by_black(TEXT)
+
+
+def test_a_standalone_module():
+    holds(pipeline.build((ROOT / "specs" / "relu.op").read_text(), standalone=True).raw)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_modules_of_files(path):
+    holds(pipeline.build(path.read_text(), path.name, gradients=True).raw)
+
+
+@pytest.mark.slow
+def test_modules_of_drawn_specs():
+    formatted = 0
+    for seed in range(40):
+        try:
+            raw = pipeline.build(drawn(17, seed).text, gradients=True).raw
+        except SpecError:
+            continue
+        formatted += 1
+        holds(raw)
+    assert formatted > 20

@@ -1,0 +1,302 @@
+"""`loss.backward()`: gradients are those of torch, of what is asked for alone, and of all shapes that broadcast."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+
+import tritongen
+from tritongen import lib, pipeline
+from tritongen.runtime.load import load_text
+
+ROOT = Path(__file__).parents[2]
+F = torch.nn.functional
+
+
+@functools.cache
+def ops_of(text: str):
+    return load_text("backward", pipeline.build(text, gradients=True).raw)
+
+
+def spec(name: str):
+    return getattr(ops_of((ROOT / f"specs/{name}.op").read_text()), name)
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+LABELS = torch.tensor([3, 0, 6, 2])
+AS_TORCH = {
+    "relu": (torch.relu, [randn(3, 7)], {}),
+    "softmax": (lambda x: torch.softmax(x, -1), [randn(2, 3, 17)], {}),
+    "layer_norm": (
+        lambda x, w, b: F.layer_norm(x, (9,), w, b),
+        [randn(4, 3, 9), randn(9), randn(9, seed=1)],
+        {},
+    ),
+    "matmul": (torch.matmul, [randn(5, 8), randn(8, 3)], {}),
+    "swiglu": (lambda a, b: F.silu(a) * b, [randn(6, 5), randn(6, 5, seed=1)], {}),
+    "max_with_index": (lambda x: torch.max(x, -1), [randn(4, 9)], {}),
+    "cross_entropy": (
+        lambda x, t: F.cross_entropy(x, t, reduction="none"),
+        [randn(4, 7), LABELS],
+        {},
+    ),
+    "embedding": (lambda w, i: F.embedding(i, w), [randn(7, 5), LABELS], {}),
+    "conv1d": (F.conv1d, [randn(2, 3, 9), randn(4, 3, 3), randn(4)], {"stride": 2}),
+}
+
+
+def gradients(function, operands, asked, **constants):
+    """Of the sum of the outputs times numbers that differ."""
+    leaves = [
+        x.clone().requires_grad_() if x.is_floating_point() and k in asked else x
+        for k, x in enumerate(operands)
+    ]
+    given = function(*leaves, **constants)
+    given = given if isinstance(given, tuple) else (given,)
+    ys = [y for y in given if y.requires_grad]
+    dys = [torch.linspace(-1, 2, y.numel()).reshape(y.shape) for y in ys]
+    wanted = [x for x in leaves if x.requires_grad]
+    return torch.autograd.grad(ys, wanted, dys)
+
+
+@pytest.mark.parametrize("name", AS_TORCH)
+def test_gradients_are_torchs(name):
+    theirs, operands, constants = AS_TORCH[name]
+    ours = spec(name)
+    floats = [k for k, x in enumerate(operands) if x.is_floating_point()]
+    for asked in [floats, *([k] for k in floats if len(floats) > 1)]:
+        found = gradients(ours, operands, asked, **constants)
+        wanted = gradients(theirs, operands, asked, **constants)
+        for got, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
+
+
+SCALED = """
+op scaled<T: float>(x: T[N, ...], z: T[N, ...], t: T[...], s: f32 = 2) -> (y: T[N, ...], i: i64[N]) {
+  y[n, ...] = x[n, ...] * z[n, ...] * t[...] * s
+  i[n] = n
+}
+"""
+
+
+@pytest.mark.parametrize("s", [3.0, torch.tensor(3.0)])
+@pytest.mark.parametrize(
+    "shapes", [[(2, 1), (2, 3, 4), (4,)], [(2, 3, 4), (2,), ()], [(2,), (2,), (5,)]]
+)
+def test_what_broadcast_is_summed(shapes, s):
+    operands = [randn(*shape, seed=k) for k, shape in enumerate(shapes)]
+    operands += [s] if isinstance(s, torch.Tensor) else []
+    constants = {} if isinstance(s, torch.Tensor) else {"s": s}
+
+    def torchs(x, z, t, s):
+        rank = max(x.dim() - 1, z.dim() - 1, t.dim())
+        x, z = (v.reshape(2, *[1] * (rank + 1 - v.dim()), *v.shape[1:]) for v in (x, z))
+        return x * z * t * s
+
+    asked = range(len(operands))
+    found = gradients(ops_of(SCALED).scaled, operands, asked, **constants)
+    wanted = gradients(torchs, operands, asked, **constants)
+    for got, right in zip(found, wanted, strict=True):
+        assert got.shape == right.shape
+        torch.testing.assert_close(got, right)
+
+
+@pytest.mark.parametrize("reducer", ["prod", "max", "min"])
+def test_a_gradient_that_no_line_of_the_language_says(reducer):
+    """Where in `...` an element lies has no name there; the kernels and what runs on a CPU have one."""
+    text = f"op f<T: float>(x: T[N, ...]) -> y: T[N] {{ y[n] = {reducer}[...](x[n, ...]) }}"
+    over = {"prod": torch.prod, "max": torch.amax, "min": torch.amin}[reducer]
+    operands = [randn(2, 3, 4)]
+    theirs = gradients(lambda x: over(x.flatten(1), 1), operands, [0])
+    torch.testing.assert_close(gradients(ops_of(text).f, operands, [0]), theirs)
+    assert "# dx: no line of the language says it" in pipeline.build(text, gradients=True).source
+
+
+def test_only_what_is_asked_for_runs(monkeypatch):
+    layer_norm = spec("layer_norm")
+    module = layer_norm.__wrapped__.__globals__
+    ran = []
+    monkeypatch.setattr(lib, "runs_kernels", lambda x: True)
+    for name in [n for n in module if n.startswith("launch_layer_norm_backward_")]:
+        monkeypatch.setitem(module, name, lambda *given, name=name: ran.append(name[25:]))
+    operands = randn(4, 9), randn(9), randn(4, 9, seed=1)
+    back = module["layer_norm_backward"]
+    dx, dw, db, deps = back(*operands, need_dx=True, need_dw=False, need_db=False, need_deps=False)
+    assert dx is not None and dw is None and db is None and deps is None
+    alone = list(ran)
+    back(*operands)
+    assert alone and set(alone) < set(ran[len(alone) :])
+
+
+def test_what_comes_in_is_handed_on_as_it_is():
+    """No kernel copies the gradient of `x + z`; that of an operand which was broadcast is still summed."""
+    text = """op f<T: float>(x: T[N, ...], z: T[N, ...], w: T[...]) -> y: T[N, ...] {
+      y[n, ...] = x[n, ...] + z[n, ...] - 2 * w[...]
+    }"""
+    source = pipeline.build(text, gradients=True).raw
+    assert "dw_ptr" in source and "dx" not in source and "dz" not in source
+    x, z, w = (randn(*shape).requires_grad_() for shape in [(2, 3), (2,), (3,)])
+    dy = randn(2, 3, seed=7)
+    dx, dz, dw = torch.autograd.grad(ops_of(text).f(x, z, w), (x, z, w), dy)
+    assert dx.data_ptr() == dy.data_ptr()
+    torch.testing.assert_close(dz, dy.sum(1))
+    torch.testing.assert_close(dw, -2 * dy.sum(0))
+    zeros = "op f<T: float>(x: T[..., N], b: T[..., N]) -> y: T[..., N] { y = x + floor(b) }"
+    leaves = [randn(2, 3).requires_grad_(), randn(2, 3).requires_grad_()]
+    given = torch.autograd.grad(
+        ops_of(zeros).f(*leaves), leaves, dy
+    )  # nothing else says `...` of db
+    assert torch.equal(given[0], dy) and not given[1].any()
+    add = (ROOT / "specs/vector_add.op").read_text()
+    assert "_backward" not in pipeline.build(add, gradients=True).raw
+
+
+def test_what_has_no_gradient_says_why():
+    assert not spec("row_argmax")(randn(3, 4).requires_grad_()).requires_grad
+    text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n]\n  grad none\n}"
+    y = ops_of(text).f(randn(3).requires_grad_())
+    with pytest.raises(RuntimeError, match="f: no gradient: it says `grad none`.*detach.*grad { }"):
+        y.sum().backward()
+    x = randn(3).requires_grad_()
+    (dx,) = torch.autograd.grad(spec("relu")(x * 2).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="relu_backward: no gradient: second derivatives"):
+        dx.sum().backward()
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul", "linear_gelu", "vector_add"])
+def test_second_derivatives(name):
+    """Of what was compiled at run time: the gradient is compiled anew, with its own."""
+    shapes = {"softmax": [(3, 4)], "matmul": [(3, 4), (4, 2)], "vector_add": [(3,), (3,)]}
+    given = [randn(*s).double().requires_grad_() for s in shapes.get(name, [(3, 4), (2, 4), (2,)])]
+    op = getattr(tritongen.load(ROOT / f"specs/{name}.op"), name)
+    assert torch.autograd.gradgradcheck(lambda *operands: op(*operands), given)
+
+
+def test_third_derivatives_and_what_has_no_second():
+    x = randn(4).double().requires_grad_()
+    first = torch.autograd.grad(tritongen.compile_expr("x ** 4")(x).sum(), x, create_graph=True)[0]
+    second = torch.autograd.grad(first.sum(), x, create_graph=True)[0]
+    torch.testing.assert_close(torch.autograd.grad(second.sum(), x)[0], 24 * x.detach())
+    norm = tritongen.load(ROOT / "specs/layer_norm.op").layer_norm
+    operands = [randn(3, 4).requires_grad_(), randn(4), randn(4)]
+    (dx,) = torch.autograd.grad(norm(*operands).sum(), operands[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="layer_norm_backward: no gradient: .*fewer batch dims"):
+        dx.sum().backward()
+
+
+def test_a_gradient_given_by_hand_runs():
+    text = (
+        "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n] ** 2\n  grad { dx[n] = 5 * dy[n] }\n}"
+    )
+    x = randn(3).requires_grad_()
+    ops_of(text).f(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((3,), 5.0))
+
+
+def standalone(text: str):
+    return load_text("alone", pipeline.build(text, "f.op", standalone=True, gradients=True).raw)
+
+
+SOFTMAX = (ROOT / "specs/softmax.op").read_text()
+
+
+@pytest.mark.parametrize(
+    "function, changed",
+    [
+        (lambda x: spec("softmax")(x), "y"),
+        (lambda x: tritongen.compile_expr("x * x + 1")(x), "x"),
+        (lambda x: standalone(SOFTMAX).softmax(x), "y"),
+    ],
+    ids=["op", "expression", "standalone"],
+)
+def test_what_is_saved_may_not_change_in_place(function, changed):
+    x = randn(3, 4).requires_grad_()
+    y = function(x)
+    {"x": x, "y": y}[changed].detach().mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_operands_of_several_devices_are_named():
+    layer_norm, x, w, b = spec("layer_norm"), randn(3, 9), randn(9), randn(9)
+    away = torch.empty(9, device="meta")
+    with pytest.raises(
+        ValueError, match=r"layer_norm: w: expected device cpu \(from x\), given meta"
+    ):
+        layer_norm(x, away, b)
+    with pytest.raises(
+        ValueError, match=r"layer_norm: b: expected device meta \(from x\), given cpu"
+    ):
+        layer_norm(x.to("meta").requires_grad_(), away, b)
+    eps = r"layer_norm: eps: expected device cpu \(from x\), given meta"
+    with pytest.raises(ValueError, match=eps):
+        layer_norm(x.requires_grad_(), w, b, torch.empty((), device="meta"))
+    with pytest.raises(ValueError, match="eps: expected number or a 0-dim tensor, given a 1-dim t"):
+        layer_norm(x, w, b, torch.ones(1))
+    with torch._subclasses.FakeTensorMode(), pytest.raises(ValueError, match="cuda:0.*given cpu"):
+        layer_norm(torch.empty(3, 9, device="cuda"), torch.empty(9), torch.empty(9))
+
+
+def test_integer_operands_have_no_gradient():
+    text = "op f<T: float>(x: T[N], i: i64[N]) -> y: T[N] {\n  y[n] = x[n] * i[n]\n}"
+    for f in (ops_of(text).f, standalone(text).f):
+        x, i = randn(3).requires_grad_(), torch.arange(3)
+        f(x, i).sum().backward()
+        assert torch.equal(x.grad, i.float()) and i.grad is None
+
+
+def test_a_standalone_op_without_a_gradient_says_so():
+    """Its kernels would give a result that autograd knows nothing of, and a step of training would leave it out."""
+    text = "op f<T: float>(x: T[N]) -> (y: T[N], i: i64[N]) {\n  y[n] = x[n]\n  i[n] = n\n  grad none\n}"
+    y, i = standalone(text).f(randn(3).requires_grad_())
+    assert not i.requires_grad
+    with pytest.raises(RuntimeError, match="f: no gradient: it says `grad none`"):
+        y.sum().backward()
+    x = randn(3).requires_grad_()
+    relu = standalone((ROOT / "specs/relu.op").read_text()).relu
+    (dx,) = torch.autograd.grad(relu(x * 2).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="relu_backward: no gradient: second derivatives"):
+        dx.sum().backward()
+    argmax = pipeline.build((ROOT / "specs/row_argmax.op").read_text(), standalone=True).raw
+    assert "_differentiable" not in argmax
+
+
+def test_an_op_beside_the_name_of_a_gradient():
+    text = """
+    op f<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] ** 2 }
+    op f_backward<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] + 1 }
+    """
+    x = randn(3).requires_grad_()
+    ops_of(text).f(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+def test_standalone_modules_have_gradients():
+    module = standalone((ROOT / "specs/layer_norm.op").read_text())
+    theirs, operands, _ = AS_TORCH["layer_norm"]
+    for asked in ([0, 1, 2], [1]):
+        found = gradients(module.layer_norm, operands, asked)
+        for got, right in zip(found, gradients(theirs, operands, asked), strict=True):
+            torch.testing.assert_close(got, right)
+
+
+def test_an_operand_that_outlived_a_transform_has_the_gradient_of_what_it_wrapped():
+    x, kept = randn(3, 4).requires_grad_(), []
+    torch.func.grad(lambda x: kept.append(x) or x.sum())(x)
+    spec("softmax")(kept[0])[:, 0].sum().backward()
+    assert x.grad is not None
+
+
+def test_a_gradient_behind_vmap_of_an_op_that_keeps_values():
+    """The operand in there does not say that a gradient of it is wanted."""
+    x, w, b = randn(3, 4), randn(5, 4), randn(5)
+    ours = torch.vmap(lambda row: spec("linear_gelu")(row, w, b))
+    theirs = torch.vmap(lambda row: F.gelu(F.linear(row, w, b)))
+    found, wanted = (torch.func.grad(lambda x, f=f: f(x[:, None]).sum())(x) for f in (ours, theirs))
+    torch.testing.assert_close(found, wanted)

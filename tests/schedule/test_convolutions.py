@@ -1,0 +1,275 @@
+"""Convolutions as contractions: what their launches choose and what their kernels hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import triton.language as tl
+
+from tritongen import lib, pipeline, trace
+from tritongen.choice import microseconds
+from tritongen.runtime.load import load_text
+from tritongen.schedule.rules import evaluate
+
+SPECS = Path(__file__).parents[2] / "specs"
+
+
+def launches(name: str, **call):
+    built = pipeline.build((SPECS / f"{name}.op").read_text(), f"{name}.op")
+    module = load_text(built.name, built.raw)
+    return trace.trace(module, name, call).launches
+
+
+def meta(*shape, dtype=torch.float32):
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def test_coordinates_of_a_long_operand_have_64_bits():
+    """Few places, far apart: p * stride passes 2^31 where N * P does not."""
+    call = dict(w=meta(16, 16, 3), b=meta(16), stride=1_000_000)
+    near, far = (launches("conv1d", x=meta(1, 16, n), **call)[-1] for n in (10**9, 3 * 10**9))
+    assert (near.config["INDEX"], far.config["INDEX"]) == (tl.int32, tl.int64)
+
+
+def test_a_transposed_convolution_walks_the_taps_of_its_phase():
+    source = pipeline.build((SPECS / "conv_transpose2d.op").read_text(), "c.op").raw
+    taps = source[source.index("def conv_transpose2d_taps") :]
+    loop = taps[taps.index("for start") : taps.index("tl.store")]
+    assert "% stride" not in loop and "r_taps" in taps and "s_taps" in loop
+    *_, one = launches("conv_transpose2d", x=meta(1, 16, 9, 9), w=meta(16, 16, 3, 3), stride=2)
+    assert one.grid == (2 * 2,)  # a program a phase: each has 100 places
+
+
+def test_places_that_are_stored_apart_come_first():
+    """Columns are apart too: Triton 3.6 then lays lanes along the first dim, which as columns were 0.23x of cuDNN."""
+    call = dict(x=meta(64, 64, 128, 128), w=meta(64, 64, 4, 4), stride=2, pad=1)
+    launch = launches("conv_transpose2d", **call)[-1]
+    assert launch.kernel.fn.__name__ == "conv_transpose2d_patches"
+    code = trace.compile_launch(launch, "sm_90").asm["ttgir"]
+    assert re.findall(r"tt\.store .*tensor<(\w+)x!tt\.ptr<f32>", code) == ["128x64"]
+    assert (
+        "z = tl.cast(tile % batches" in launch.kernel.src
+    )  # the phases of a patch run side by side
+    ragged = launches("conv_transpose2d", **call, out_pad=1)[-1]  # rows of 129 places
+    assert ragged.kernel.fn.__name__ == "conv_transpose2d_taps"
+
+
+def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):
+    """With a stride, a descriptor's row reaches over the rows in between, to its 2^31st element at most."""
+    assert "stepped=True" in pipeline.build((SPECS / "conv2d.op").read_text(), "c.op").raw
+    monkeypatch.setattr(lib.descriptors, "takes_tiles", lambda *operands: True)
+    w = meta(64, 3, 3, 64)
+    assert lib.takes_patches(meta(8, 1024, 1024, 64), w, stepped=True)
+    assert lib.takes_patches(meta(8, 64, 2**20, 2048), w)
+    assert not lib.takes_patches(meta(8, 64, 2**20, 2048), w, stepped=True)
+
+
+def test_eight_channels_are_loaded_16_bytes_at_a_time():
+    call = dict(x=meta(64, 8, 225, 225), w=meta(128, 8, 5, 5), b=meta(128), stride=2)
+    *_, launch = launches("conv2d", **call)
+    assert launch.kernel.fn.__name__ in ("conv2d_taps", "conv2d_lanes")
+    code = trace.ptx(launch, "sm_90")
+    sizes = set(re.findall(r"cp\.async\.c[ag]\.shared\.global [^;]*?, (0x\w+),", code))
+    assert sizes == {"0x10"}
+
+
+def test_packed_operands_are_those_whose_channels_lie_apart():
+    x, w, b = meta(64, 32, 55, 55), meta(64, 32, 3, 3), meta(64)
+    last = dict(memory_format=torch.channels_last)
+    names = [launch.kernel.fn.__name__ for launch in launches("conv2d", x=x, w=w, b=b)]
+    assert names == ["conv2d_x_packed_tile", "conv2d_w_packed_tile", "conv2d_patches"]
+    (only,) = launches("conv2d", x=x.to(**last), w=w.to(**last), b=b)
+    assert only.kernel.fn.__name__ == "conv2d_patches"
+
+
+def test_one_tap_that_stays_in_place_is_a_product_of_matrices():
+    """Said at the call: with one tap more, or a stride, the window slides."""
+    half = dict(dtype=torch.bfloat16)
+    first, w, b = meta(64, 256, 56, 56, **half), meta(64, 256, 1, 1, **half), meta(64, **half)
+    last = torch.empty_like(first, memory_format=torch.channels_last)
+
+    def kernels(**call):
+        return [run.kernel.fn.__name__ for run in launches("conv2d", b=b, **call)]
+
+    assert kernels(x=last, w=w) == ["conv2d_rows"]
+    assert kernels(x=first, w=w) == ["conv2d_planes"]  # nothing is packed
+    for slides in (dict(stride=2), dict(pad=1)):
+        assert not {"conv2d_rows", "conv2d_planes"} & set(kernels(x=last, w=w, **slides))
+
+
+def test_a_result_whose_channels_one_tap_sees_as_one_dim_with_more_is_not_channels_last():
+    """`planes` sees y as [N, C * H, Q], which no result stored channels last can be."""
+    body = "sum[f, s]((g[n, f, 0, q - s] else 0) * x[f, c, h, s])"
+    text = (
+        "op f(g: f32[N, F, 1, Q], x: f32[F, C, H, S]) -> y: f32[N, C, H, Q] { y[n, c, h, q] = %s }"
+    )
+    raw = pipeline.build(text % body).raw
+    assert "y = y.view(N, C * H, Q)" in raw and "memory_format" not in raw
+
+
+def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
+    """As the first factor it came through registers, from a buffer that was refilled before all had read it."""
+    call = dict(
+        x=meta(8, 64, 56, 56, dtype=torch.bfloat16), w=meta(64, 64, 3, 3, dtype=torch.bfloat16)
+    )
+    call |= dict(b=meta(64, dtype=torch.bfloat16), pad=1)
+    launch = launches("conv2d", **call)[-1]
+    code = trace.ptx(launch, "sm_90")
+    assert launch.kernel.fn.__name__ == "conv2d_patches"
+    assert (
+        "wgmma.mma_async" in code and "cp.async.bulk.tensor.5d" in code and "ldmatrix" not in code
+    )
+
+
+def test_patches_are_long_where_places_are_stored_side_by_side():
+    """A row two places longer than a power of two was covered by twos: with the fewest patches, at 56 TFLOP/s."""
+    assert lib.patch(128, 64, 65538) == (1, 128)
+    assert lib.patch(128, 8, 1026, 1026) == (2, 2, 32)
+    assert lib.patch(128, 64, 254, 254) == (1, 1, 128)
+    assert lib.patch(128, 64, 56, 56) == (2, 8, 8)  # a seventh more is too many
+
+
+def test_three_channels_are_stored_as_four():
+    """So that a load takes 16 bytes; more channels, and other types, go other ways."""
+    built = pipeline.build(
+        """op f<T: float>(x: T[N, C, H, W], w: T[F, C, R, S], b: T[F]) -> y: T[N, F, P, Q]
+            with P = H - R + 1, Q = W - S + 1 { y = conv2d(x, w, b) }"""
+    )
+    module = load_text(built.name, built.raw)
+
+    def last(channels, dtype=torch.float32):
+        x, w = meta(64, channels, 128, 128, dtype=dtype), meta(64, channels, 5, 5, dtype=dtype)
+        call = dict(x=x, w=w, b=meta(64, dtype=dtype))
+        return trace.trace(module, "f", call).launches[-1]
+
+    few = last(3)
+    assert few.kernel.fn.__name__ == "f_lanes" and few.args[0].shape == (64, 128, 128, 4)
+    loads = set(re.findall(r"ld\.global\S*", trace.ptx(few, "sm_90")))
+    assert "ld.global.v4.b32" in loads and "ld.global.b32" not in loads
+    assert last(3, torch.float64).kernel.fn.__name__ == "f_tiles"
+    assert last(16).kernel.fn.__name__ == "f_patches"
+
+
+def test_an_activation_before_a_norm_is_computed_once():
+    """Stored in place of the sum; what reads the sum itself beside it keeps the sum."""
+    op = """op f<T: float>(x: T[M, K], w: T[N, K]) -> %s {
+      h[m, n] = sum[k](x[m, k] * w[n, k])
+      a[m, n] = gelu(h[m, n])
+      y[m, n] = a[m, n] / sum[j](a[m, j])
+      %s
+    }"""
+    both = "(y: T[M, N], z: T[M])", "z[m] = max[n](h[m, n])"
+    for more, stored in ((("y: T[M, N]", ""), "a"), (both, "h")):
+        ((plan,),) = pipeline.build(op % more).plans.values()
+        assert [n.name for n in plan.scratch] == [stored]
+
+
+# In a process of its own: Triton decides at import whether kernels are interpreted.
+PATCHES = """
+import json, sys
+import torch
+from torch.nn import functional as F
+from tritongen import pipeline
+from tritongen.proof.variants import forced, ways
+from tritongen.runtime.load import load_text
+from tritongen.schedule.rules import evaluate
+
+def check(name, want, *shapes, text="", last=False, dtype=torch.float32, **numbers):
+    text = text or open(f"specs/{name}.op").read()
+    built = pipeline.build(text, name)
+    module, plan = load_text(built.name, built.raw), built.plans[name][0]
+    (way,) = (w for w in ways(plan) if "patches" in dict(w.variants).values())
+    args = [torch.randn(s).to(dtype) / (4 if k else 1) for k, s in enumerate(shapes)]
+    if last:
+        formats = {3: torch.contiguous_format, 4: torch.channels_last, 5: torch.channels_last_3d}
+        args = [a.to(memory_format=formats[a.dim()]) if a.dim() > 1 else a for a in args]
+    boxes, own = [], module._patch
+    module._patch = lambda *sizes, **most: boxes.append(own(*sizes, **most)) or boxes[-1]
+    with forced(module, plan, way, small=True):
+        got = getattr(module, name)(*args, **numbers)
+    assert boxes, "patches were not run"
+    wanted = want(*(a.double() for a in args))
+    error = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
+    results.append((error, name, numbers, boxes))
+
+results, half = [], torch.float16
+check("conv2d", lambda x, w, b: F.conv2d(x, w, b, 1, 3, 2), (2, 32, 5, 4), (20, 32, 3, 2), (20,), pad=3, dil=2)
+check("conv2d", lambda x, w, b: F.conv2d(x, w, b, 1, 1, 1, 3), (2, 48, 3, 5), (24, 16, 3, 3), (24,),
+      last=True, dtype=half, pad=1, groups=3)
+check("conv2d", lambda x, w, b: F.conv2d(x, w, b, 2, 1, 2), (2, 64, 4, 6), (12, 64, 3, 2), (12,),
+      last=True, dtype=half, stride=2, pad=1, dil=2)
+check("conv1d", lambda x, w, b: F.conv1d(x, w, b), (3, 16, 19), (10, 16, 5), (10,))
+check("conv3d", lambda x, w, b: F.conv3d(x, w, b, 1, 1), (1, 16, 3, 4, 5), (12, 16, 3, 2, 3), (12,), last=True, pad=1)
+check("conv_transpose2d", lambda x, w: F.conv_transpose2d(x, w, None, 2, 1), (1, 16, 4, 5), (16, 12, 3, 4), stride=2, pad=1)
+# Of a stride that is a literal: the number of phases is no argument of the kernel.
+check("up", lambda x, w: F.conv_transpose2d(x, w, None, 2, 1), (1, 16, 3, 4), (16, 5, 3, 4), text='''
+op up(x: f32[N, C, H, W], w: f32[C, F, R, S]) -> y: f32[N, F, P, Q] with P = 2 * H - 4 + R, Q = 2 * W - 4 + S {
+  y[n, f, p, q] = sum[c, r, s]((x[n, c, (p + 1 - r) / 2, (q + 1 - s) / 2] else 0) * w[c, f, r, s])
+}''')
+check("conv_group_norm_silu", lambda x, w, b, *g: F.silu(F.group_norm(F.conv2d(x, w, b, 1, 1), 8, *g)),
+      (2, 16, 4, 5), (24, 16, 3, 3), (24,), (24,), (24,))
+json.dump(results, sys.stdout)
+"""
+
+
+@pytest.mark.slow
+def test_patches_equal_torch():
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", PATCHES],
+        env=env,
+        cwd=SPECS.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    results = json.loads(run.stdout)
+    assert len(results) == 8 and max(error for error, *_ in results) < 2e-3, results
+
+
+@pytest.mark.parametrize("spec", ["conv_transpose2d", "conv_transpose3d"])
+def test_nothing_divides_by_the_taps_of_a_phase_that_may_have_none(spec):
+    """Hoisted out of a loop of no turn, `x % 0` tells LLVM that there are taps: one read past the weights (on an H200)."""
+    built = pipeline.build((SPECS / f"{spec}.op").read_text(), spec, gradients=True)
+    divisors = set(re.findall(r"(?://|%) (\(?(?:[a-z]_)?taps)\b", built.raw))
+    assert "s_taps_or_1 = tl.maximum(s_taps, 1)" in built.raw and not divisors
+
+
+def convolution(taps, channels, M, N, itemsize, **more):
+    """The step of conv2d, and the facts of a call whose operands are packed."""
+    built = pipeline.build((SPECS / "conv2d.op").read_text(), "conv2d.op")
+    ((plans),) = built.plans.values()
+    facts = dict(batches=1, phases=1, hop=1, over=0, patched=True, hip=False, sms=132)
+    facts |= dict(packed_bytes=0, lanes_bytes=0, padded_bytes=0, padded=-(-channels // 16) * 16)
+    facts |= dict(taps=taps, channels=channels, M=M, N=N, depth=taps * channels, itemsize=itemsize)
+    facts |= dict(stored_bytes=itemsize, operand_bytes=itemsize * M * channels)
+    return plans[0].steps[0], facts | more
+
+
+def test_what_takes_least_is_chosen():
+    """Timed on an H200: three channels in lanes 269 us, one by one 478; with stride 2 patches 53, 256 columns 68."""
+    copied = dict.fromkeys(("packed_bytes", "lanes_bytes", "padded_bytes"), 9_633_792)
+    for call, best in (
+        (convolution(49, 3, 16 * 218**2, 64, 4, **copied), "lanes"),
+        (convolution(9, 128, 64 * 28**2, 256, 2, hop=2), "patches"),
+    ):
+        step, facts = call
+        timed = [v for v in step.variants if v.estimate and evaluate(v.when, facts)]
+        assert min(timed, key=lambda v: microseconds(step, v, facts)).name == best  # noqa: B023
+
+
+@pytest.mark.parametrize("channels, rows, warps", [(25, 128, 4), (64, 256, 8)])
+def test_a_tile_of_256_places_has_8_warps(channels, rows, warps):
+    """Of 4 a thread had 256 sums, and spilled: 25 channels 696 us, by taps 220."""
+    step, known = convolution(18, channels, 1_169_280, 185, 2)
+    patches = next(v for v in step.variants if v.name == "patches")
+    for name, rule in patches.config:
+        known[name] = evaluate(rule, known)
+    assert (known["BLOCK_M"], known["num_warps"]) == (rows, warps)
