@@ -69,8 +69,10 @@ def tf32x3_half_view(body: Body) -> KernelView:
 def row_values(body: Body, head: ir.Nest, var: dict[str, str]) -> list[str]:
     """What a computed left factor reads that no step of the loop changes; in front the rows' own numbers."""
     body.axis_mask["n"] = ""
+    turn, body.prologue = body.prologue, []
     invariant(body, head.fold.factors)
-    lines, body.lines = body.lines, []
+    lines = body.prologue + body.lines  # what rows are decoded to stands behind their numbers
+    body.prologue, body.lines = turn, []
     return [row_line(var), *lines] if mentions(lines, var["m"]) else lines
 
 
