@@ -52,7 +52,7 @@ def module_source(
     scopes.check_names(code, said & {name for table in IMPORTS for name in table})
     module = SimpleNamespace(
         title=f"{title}: {', '.join(i.name for i in items)}" if len(items) > 1 else items[0].name,
-        spec=[_docstring_safe(line) for line in text.strip().splitlines()],
+        spec="\n".join(map(_docstring_safe, text.strip().splitlines())),
         source=source_name,
         digest=hashlib.sha256(text.encode()).hexdigest()[:8],
         imports=_imports(said),
@@ -87,4 +87,4 @@ def _imports(said: Set[str]) -> str:
 
 
 def _docstring_safe(line: str) -> str:
-    return line.rstrip().replace("\\", "\\\\").replace('"""', "'''")
+    return f"    {line}".rstrip().replace("\\", "\\\\").replace('"""', "'''")
