@@ -29,7 +29,7 @@ from tritongen.emit.op_plans import OpPlans
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.ir.binding import dtype_name, typing_of
-from tritongen.ir.nodes import FLOATS, INTS, NARROW_FLOATS
+from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.runtime.kinds import wants_gradient
@@ -37,7 +37,7 @@ from tritongen.runtime.load import load_file, load_text
 from tritongen.syntax import ast
 from tritongen.syntax.limits import read_source
 
-CASTS = (*FLOATS, *NARROW_FLOATS, *INTS, "bool")
+CASTS = tuple(DTYPES)
 
 _lock = threading.RLock()  # replaced in a forked child, where its holder does not exist
 _compiled: dict[tuple[str, str], Ops] = {}

@@ -25,14 +25,14 @@ from tritongen.errors import Diagnostic, Span, SpecError
 from tritongen.expression_calls import Demand, Demands, callee_of, children
 from tritongen.expression_mistakes import refuse_einsum, refuse_function, two_dtypes
 from tritongen.ir.algebra import Poly
+from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.nodes import BATCH_SIZE
 from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
 from tritongen.syntax.parse import has_assignments, parse_assignments, parse_expression
 from tritongen.syntax.unparse import unparse
 
-FLOATS = ("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2")
-FAMILY = {d: "float" for d in FLOATS} | {"bool": "bool"}
+FAMILY = {d.name: d.kind for d in DTYPES.values() if d.kind != "int"}
 NUMBERS = {float: "f32", int: "i64", bool: "bool"}
 
 
@@ -200,7 +200,7 @@ class Draft:
             message = f"`{use.name}` is a number here, given a tensor"
         elif use.dims is not None and not (argument.is_tensor and argument.rank != 0):
             message = f"`{use.name}` is read with indices, given a number"
-        elif use.is_integer and argument.dtype in (*FLOATS, "bool"):
+        elif use.is_integer and argument.dtype in FAMILY:
             message = f"`{use.name}` holds integers here, given {argument.dtype}"
         if message:
             raise SpecError([Diagnostic("E303", message, use.span, help=help)])

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from tritongen.ir.algebra import Sym, evaluate, symbols
-from tritongen.ir.binding import TORCH_NAMES, bind, torch_dtype, type_arguments
+from tritongen.ir.binding import bind, torch_dtype, type_arguments
+from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Op
 from tritongen.proof.cases import (
     Case,

@@ -29,6 +29,7 @@ from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, call_lines
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
+from tritongen.ir.dtypes import DTYPES
 from tritongen.reference.batches import batch_slice, broadcast_text, expanded
 from tritongen.schedule import rules
 from tritongen.schedule.estimates import in_turn, shared
@@ -43,11 +44,7 @@ LAUNCH_WORDS = frozenset(
     maxnreg num_ctas num_stages num_warps options params ptx_options ptx_version sanitize_overflow schedule_hint
     self stream specialization specialize_impl supported_fp8_dtypes warmup warp_size waves_per_eu""".split()
 )
-TORCH_DTYPES = {
-    "f64": "torch.float64", "f32": "torch.float32", "f16": "torch.float16", "bf16": "torch.bfloat16",
-    "f8e4m3": "torch.float8_e4m3fn", "f8e5m2": "torch.float8_e5m2", "i64": "torch.int64",
-    "i32": "torch.int32", "i16": "torch.int16", "i8": "torch.int8", "u8": "torch.uint8", "bool": "torch.bool",
-}  # fmt: skip
+TORCH_DTYPES = {d.name: f"torch.{d.torch}" for d in DTYPES.values()}
 
 
 Candidate = tuple[str, str, tuple[str, ...]]  # when, why, lines

@@ -14,17 +14,13 @@ from tritongen.emit.view import template_of
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
-from tritongen.ir.forms import HALVES
+from tritongen.ir.dtypes import DTYPES, HALVES
 from tritongen.ir.functions import ATOM
 from tritongen.ir.narrowing import by_bits, key_of
 from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
 
-TRITON_DTYPES = {
-    "f64": "tl.float64", "f32": "tl.float32", "f16": "tl.float16", "bf16": "tl.bfloat16",
-    "f8e4m3": "tl.float8e4nv", "f8e5m2": "tl.float8e5", "i64": "tl.int64", "i32": "tl.int32",
-    "i16": "tl.int16", "i8": "tl.int8", "u8": "tl.uint8", "bool": "tl.int1",
-}  # fmt: skip
+TRITON_DTYPES = {d.name: f"tl.{d.triton}" for d in DTYPES.values()}
 
 
 @dataclass

@@ -13,6 +13,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, Sym, with_modulo
 from tritongen.ir.algebra import text as poly_text
 from tritongen.ir.algebra import walk as walk_poly
+from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.functions import ATOM, SUM, TERM, UNARY
 
 BATCH_WORDS = frozenset({"batch", "batch_shape"})  # what the launch of an op with `...` may say
@@ -64,8 +65,7 @@ def bytes_of(dtype: str, op: ir.Op) -> set[int]:
     if dtype == "compute":
         return {4, 8}
     dtypes = next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
-    bits = (re.search(r"\d+", d) for d in dtypes)
-    return {int(found[0]) // 8 if found else 1 for found in bits}
+    return {DTYPES[d].itemsize for d in dtypes}
 
 
 def stores_directly(source: str, target: str, op: ir.Op) -> bool:

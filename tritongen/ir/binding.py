@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tritongen.ir import messages
 from tritongen.ir.algebra import Poly, Sym, evaluate, text
 from tritongen.ir.batches import batched, own_batches
+from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -36,20 +37,6 @@ from tritongen.ir.nodes import (
 if TYPE_CHECKING:
     import torch
 
-TORCH_NAMES = {
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f8e4m3": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2",
-    "i64": "int64",
-    "i32": "int32",
-    "i16": "int16",
-    "i8": "int8",
-    "u8": "uint8",
-    "bool": "bool",
-}
 _NAMES_OF_TORCH = {name: dtype for dtype, name in TORCH_NAMES.items()}
 _COMPARE = {
     "==": lambda a, b: a == b,

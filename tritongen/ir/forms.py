@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tritongen.ir.dtypes import HALVES
 from tritongen.ir.nodes import (
     FLOATS,
-    NARROW_FLOATS,
     Call,
     Cast,
     Const,
@@ -29,8 +29,6 @@ from tritongen.ir.nodes import (
     rebuild,
     walk,
 )
-
-HALVES = ("f16", "bf16", *NARROW_FLOATS)
 
 # Rows that pass errors on in proportion to the terms that have them.
 PROPORTIONAL = frozenset(

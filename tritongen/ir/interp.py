@@ -36,6 +36,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import Bound, bind, torch_dtype
+from tritongen.ir.dtypes import DTYPES
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
     Binder,
@@ -57,7 +58,6 @@ from tritongen.ir.rounding import narrowed, widen
 
 DENSE_LIMIT = 1 << 24  # elements of the largest intermediate; larger boxes are walked in pieces
 _HOLES = {hole: hole for hole in "abc"}
-_KEEPS = {"f64": 3, "f32": 2, "f16": 1, "bf16": 1, "f8e4m3": 0, "f8e5m2": 0}
 
 
 def run(op: Op, args: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -195,7 +195,7 @@ class Run:
         if kind_of(dtype, self.op) != "float":
             wide = value.to(torch.int64) if target != "bool" and _is_float(value) else value
             return wide.to(torch_dtype(target))
-        if _is_float(value) and _KEEPS[target] >= _KEEPS[self.bound.dtypes["compute"]]:
+        if _is_float(value) and DTYPES[target].bits >= DTYPES[self.bound.dtypes["compute"]].bits:
             return value.to(torch.float64)
         return narrowed(value, torch_dtype(target)).to(torch.float64)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tritongen.ir.forms import HALVES
+from tritongen.ir.dtypes import HALVES
 from tritongen.ir.nodes import (
     Call,
     Cast,

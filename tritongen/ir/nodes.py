@@ -24,13 +24,12 @@ from itertools import islice
 from typing import Union
 
 from tritongen.ir.algebra import Poly, Sym, index, poly
+from tritongen.ir.dtypes import FLOATS as FLOATS
+from tritongen.ir.dtypes import INTS as INTS
+from tritongen.ir.dtypes import NARROW_FLOATS as NARROW_FLOATS
 
 BATCH = "..."  # the name of the batch index and of its extent
 BATCH_SIZE = poly(Sym(BATCH))
-
-FLOATS = ("f64", "f32", "f16", "bf16")
-NARROW_FLOATS = ("f8e4m3", "f8e5m2")  # storage only: load and store
-INTS = ("i64", "i32", "i16", "i8", "u8")
 
 
 # ---- signature ----------------------------------------------------------------------------------

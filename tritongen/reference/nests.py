@@ -25,8 +25,8 @@ import textwrap
 from dataclasses import dataclass, replace
 
 from tritongen.ir.algebra import Poly, indices, is_size, poly
-from tritongen.ir.binding import TORCH_NAMES
 from tritongen.ir.bounds import takes_all
+from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
     Binder,

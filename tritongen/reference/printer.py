@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterable
 
 from tritongen.ir.batches import batched, broadcasting, own_batches, spanning
-from tritongen.ir.binding import TORCH_NAMES
+from tritongen.ir.dtypes import TORCH_NAMES
 from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Scalar, Tensor, TypeParam, kind_of
 from tritongen.reference.batches import broadcast_text, expanded, own_lines
 from tritongen.reference.nests import Nests

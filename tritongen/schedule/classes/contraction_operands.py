@@ -18,7 +18,7 @@ from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
 from tritongen.schedule.views import digits_of
 
-F8 = frozenset({"f8e4m3", "f8e5m2"})
+F8 = frozenset(ir.NARROW_FLOATS)
 PAIR = "pair'"  # the index of two terms that lie in one element: no name of a spec
 WHOLE = "whole"  # what is computed is a whole number of at most 256 in size: exact in f16 and bf16
 SMALL = F8 | {"i8", "u8"}  # stored in 8 bits, exact in every wider float

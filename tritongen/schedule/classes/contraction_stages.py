@@ -10,12 +10,12 @@ with fewer stages where shared memory would not hold them. `tune` leaves out wha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.dtypes import DTYPES
 from tritongen.schedule.canonical import free_indices, reads
 from tritongen.schedule.classes.contraction_operands import SMALL, WHOLE, stored_as
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
@@ -274,5 +274,4 @@ def bytes_of(dtype: str, itemsize: int, kernel: KernelPlan) -> int:
 
 def width(dtype: str) -> int:
     """The bytes of an element; 0 of what a type parameter stands for."""
-    found = re.fullmatch(r"b?[fiu](8|16|32|64)(e4m3|e5m2)?", dtype)
-    return int(found[1]) // 8 if found else int(dtype == "bool")
+    return DTYPES[dtype].itemsize if dtype in DTYPES else 0
