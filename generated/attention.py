@@ -21,8 +21,8 @@ from tritongen import lib, runtime
 
 @triton.jit
 def attention_s_persistent(
-    q_tiles, k_tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_i, s_j,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    q_tiles, k__tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_i, s_j,
+    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -33,47 +33,48 @@ def attention_s_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        z = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
             q = (
-                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            k = (
-                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
-                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            k_ = (
+                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K__TURNED
+                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
-            s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+            s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
-        i = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            j = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (i < S) & (j < L)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < S) & (n < L)
             s_sum = s_sum_halves[half]
             s = scale * s_sum
             if s_tiles is None:
-                tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
+                tl.store(s_ptr + batch * s_batch + m * s_i + n * s_j, s, mask=inside)
             else:
                 s_tiles.store(
-                    [z.to(tl.int32), first_m, column],
+                    [batch.to(tl.int32), first_m, column],
                     s.to(s_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
                 )
 
 
 @triton.jit
 def attention_s_strips(
-    q_tiles, k_tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_i, s_j,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    q_tiles, k__tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_i, s_j,
+    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -84,70 +85,73 @@ def attention_s_strips(
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for turn in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        z = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
-            k = (
-                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
-                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            k_ = (
+                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K__TURNED
+                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             q = (
-                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            s_sum_0 = tl.dot(q, k, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
+            s_sum_0 = tl.dot(q, k_, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
             q2 = (
-                q_tiles.load([z.to(tl.int32), start, first_m + BLOCK_M]).reshape(BLOCK_K, BLOCK_M).T
-                if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m + BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
-            )
-            s_sum_1 = tl.dot(q2, k, s_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
-            q3 = (
-                q_tiles.load([z.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                q_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
                 if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                else q_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
-            s_sum_2 = tl.dot(q3, k, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
+            s_sum_1 = tl.dot(q2, k_, s_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
+            q3 = (
+                q_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if Q_TURNED
+                else q_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            s_sum_2 = tl.dot(q3, k_, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
 
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
-            i = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            j = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (i < S) & (j < L)
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
             s_sum = (s_sum_0, s_sum_1, s_sum_2)[strip]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < S) & (n < L)
             s = scale * s_sum
             if s_tiles is None:
-                tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
+                tl.store(s_ptr + batch * s_batch + m * s_i + n * s_j, s, mask=inside)
             else:
                 s_tiles.store(
-                    [z.to(tl.int32), first_row, first_n],
+                    [batch.to(tl.int32), first_row, first_n],
                     s.to(s_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
                 )
 
 
 @triton.jit
 def attention_s_parts(
-    q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    q_tiles, k__tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
+    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -155,33 +159,34 @@ def attention_s_parts(
         tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
     ):
         tile = turn % tiles
-        z = tl.cast(turn // tiles % batches, tl.int64)
+        batch = tl.cast(turn // tiles % batches, tl.int64)
         part = turn // (tiles * batches)
         begin = part * CHUNK
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
             q = (
-                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            k = (
-                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
-                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            k_ = (
+                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K__TURNED
+                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
-            s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+            s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
-        i = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        j = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (i < S) & (j < L)
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < S) & (n < L)
         tl.store(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
             s_sum,
             mask=inside,
         )
@@ -189,47 +194,46 @@ def attention_s_parts(
 
 @triton.jit
 def attention_s_tiles(
-    q_ptr, k_ptr, s_ptr, scale, batches, S, L, E, q_batch, q_i, q_e2, k_batch, k_j, k_e2,
-    s_batch, s_i, s_j,
+    q_ptr, k__ptr, s_ptr, scale, batches, S, L, E, q_batch, q_i, q_e2, k__batch, k__j,
+    k__e2, s_batch, s_i, s_j,
     PRECISION: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, E, BLOCK_K):
-        e2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
-            q_ptr + z * q_batch + i * q_i + e2[None, :] * q_e2,
-            mask=(i < S) & (e2[None, :] < E),
+            q_ptr + batch * q_batch + m * q_i + k[None, :] * q_e2,
+            mask=(m < S) & (k[None, :] < E),
             other=0.0,
         )
-        k = tl.load(
-            k_ptr + z * k_batch + j * k_j + e2[:, None] * k_e2,
-            mask=(j < L) & (e2[:, None] < E),
+        k_ = tl.load(
+            k__ptr + batch * k__batch + n * k__j + k[:, None] * k__e2,
+            mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
-        s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
-    inside = (i < S) & (j < L)
+        s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+    inside = (m < S) & (n < L)
     s = scale * s_sum
-    tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
+    tl.store(s_ptr + batch * s_batch + m * s_i + n * s_j, s, mask=inside)
 
 
 @triton.jit
 def attention_s_pointer_parts(
-    q_ptr, k_ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_i, q_e2, k_batch, k_j, k_e2,
-    CHUNK,
+    q_ptr, k__ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_i, q_e2, k__batch, k__j,
+    k__e2, CHUNK,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -237,33 +241,32 @@ def attention_s_pointer_parts(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
     begin = part * CHUNK
-    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
-        e2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
-            q_ptr + z * q_batch + i * q_i + e2[None, :] * q_e2,
-            mask=(i < S) & (e2[None, :] < E),
+            q_ptr + batch * q_batch + m * q_i + k[None, :] * q_e2,
+            mask=(m < S) & (k[None, :] < E),
             other=0.0,
         )
-        k = tl.load(
-            k_ptr + z * k_batch + j * k_j + e2[:, None] * k_e2,
-            mask=(j < L) & (e2[:, None] < E),
+        k_ = tl.load(
+            k__ptr + batch * k__batch + n * k__j + k[:, None] * k__e2,
+            mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
-        s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
-    inside = (i < S) & (j < L)
+        s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+    inside = (m < S) & (n < L)
     tl.store(
-        s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+        s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
         s_sum,
         mask=inside,
     )
@@ -278,25 +281,25 @@ def attention_s_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
-    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (i < S) & (j < L)
+    inside = (m < S) & (n < L)
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         s_sum += tl.load(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
             mask=inside,
             other=0,
         )
     s = scale * s_sum
-    tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
+    tl.store(s_ptr + batch * s_batch + m * s_i + n * s_j, s, mask=inside)
 
 
 @triton.jit
-def attention_m_rows(
-    s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_j, m_row, o_sum2_row,
+def attention_m__rows(
+    s_ptr, m__ptr, o_sum2_ptr, rows, L, s_row, s_j, m__row, o_sum2_row,
     HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -307,16 +310,16 @@ def attention_m_rows(
     j = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (j < L)
     s = tl.load(s_ptr + row * s_row + j * s_j, mask=inside, other=float("-inf"))
-    m = tl.reduce(s, 1, lib.nan_max, keep_dims=True)
-    tl.store(m_ptr + row * m_row, m, mask=row < rows)
-    p = lib.exp(s - m, HALF)
+    m_ = tl.reduce(s, 1, lib.nan_max, keep_dims=True)
+    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
+    p = lib.exp(s - m_, HALF)
     o_sum2 = tl.sum(p, 1, keep_dims=True)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_m_loop(
-    s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_j, m_row, o_sum2_row,
+def attention_m__loop(
+    s_ptr, m__ptr, o_sum2_ptr, rows, L, s_row, s_j, m__row, o_sum2_row,
     HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
@@ -324,45 +327,45 @@ def attention_m_loop(
     L = L // WIDE * WIDE
     s_row = s_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    m = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(0, L, BLOCK):
         j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (j < L)
         s = tl.load(s_ptr + row * s_row + j * s_j, mask=inside, other=float("-inf"))
-        m, o_sum2 = lib.take_sumexp(m, o_sum2, s, HALF)
-    o_sum2 = lib.shift_sumexp(m, o_sum2, m, L)
-    tl.store(m_ptr + row * m_row, m, mask=row < rows)
+        m_, o_sum2 = lib.take_sumexp(m_, o_sum2, s, HALF)
+    o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
+    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_m_part(
-    s_ptr, m_part_ptr, o_sum2_part_ptr, rows, L, s_row, s_j, CHUNK,
+def attention_m__part(
+    s_ptr, m__part_ptr, o_sum2_part_ptr, rows, L, s_row, s_j, CHUNK,
     HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, row): m, o_sum2 over one CHUNK of ROWS rows."""
+    """Program (part, row): m_, o_sum2 over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
     s_row = s_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
-    m = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
         j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (j < L)
         s = tl.load(s_ptr + row * s_row + j * s_j, mask=inside, other=float("-inf"))
-        m, o_sum2 = lib.take_sumexp(m, o_sum2, s, HALF)
-    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+        m_, o_sum2 = lib.take_sumexp(m_, o_sum2, s, HALF)
+    tl.store(m__part_ptr + row * PARTS + part, m_, mask=row < rows)
     tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_m_finish(
-    m_part_ptr, o_sum2_part_ptr, m_ptr, o_sum2_ptr, rows, L, m_row, o_sum2_row,
+def attention_m__finish(
+    m__part_ptr, o_sum2_part_ptr, m__ptr, o_sum2_ptr, rows, L, m__row, o_sum2_row,
     WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
@@ -370,65 +373,64 @@ def attention_m_finish(
     L = L // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
+    m__parts = tl.load(
+        m__part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
     )
     o_sum2_parts = tl.load(
         o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    m, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
-    o_sum2 = lib.shift_sumexp(m, o_sum2, m, L)
-    tl.store(m_ptr + row * m_row, m, mask=row < rows)
+    m_, o_sum2 = lib.merge_sumexp(m__parts, o_sum2_parts)
+    o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
+    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
 def attention_o_tiles(
-    m_ptr, s_ptr, v_ptr, o_sum2_ptr, o_ptr, batches, S, E, L, m_batch, m_i, s_batch, s_i,
+    m__ptr, s_ptr, v_ptr, o_sum2_ptr, o_ptr, batches, S, E, L, m__batch, m__i, s_batch, s_i,
     s_j, v_batch, v_j, v_e, o_sum2_batch, o_sum2_i, o_batch, o_i, o_e,
     HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    e = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S)
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
-        j = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         s = tl.load(
-            s_ptr + z * s_batch + i * s_i + j[None, :] * s_j,
-            mask=(i < S) & (j[None, :] < L),
+            s_ptr + batch * s_batch + m * s_i + k[None, :] * s_j,
+            mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
-        left = lib.exp(s - m, HALF).to(T)
-        left = tl.where((i < S) & (j[None, :] < L), left, 0)
+        left = lib.exp(s - m_, HALF).to(T)
+        left = tl.where((m < S) & (k[None, :] < L), left, 0)
         v = tl.load(
-            v_ptr + z * v_batch + j[:, None] * v_j + e * v_e,
-            mask=(e < E) & (j[:, None] < L),
+            v_ptr + batch * v_batch + k[:, None] * v_j + n * v_e,
+            mask=(n < E) & (k[:, None] < L),
             other=0.0,
         )
         o_sum = tl.dot(left, v, o_sum, input_precision=PRECISION, out_dtype=tl.float32)
         o_sum = lib.awaited(o_sum)
-    inside = (i < S) & (e < E)
-    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
+    inside = (m < S) & (n < E)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
     o = o_sum / o_sum2
-    tl.store(o_ptr + z * o_batch + i * o_i + e * o_e, o, mask=inside)
+    tl.store(o_ptr + batch * o_batch + m * o_i + n * o_e, o, mask=inside)
 
 
 @triton.jit
 def attention_o_parts(
-    m_ptr, s_ptr, v_ptr, o_sum_parts_ptr, batches, S, E, L, m_batch, m_i, s_batch, s_i, s_j,
-    v_batch, v_j, v_e, CHUNK,
+    m__ptr, s_ptr, v_ptr, o_sum_parts_ptr, batches, S, E, L, m__batch, m__i, s_batch, s_i,
+    s_j, v_batch, v_j, v_e, CHUNK,
     HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -437,37 +439,36 @@ def attention_o_parts(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
     begin = part * CHUNK
-    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    e = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S)
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
-        j = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         s = tl.load(
-            s_ptr + z * s_batch + i * s_i + j[None, :] * s_j,
-            mask=(i < S) & (j[None, :] < L),
+            s_ptr + batch * s_batch + m * s_i + k[None, :] * s_j,
+            mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
-        left = lib.exp(s - m, HALF).to(T)
-        left = tl.where((i < S) & (j[None, :] < L), left, 0)
+        left = lib.exp(s - m_, HALF).to(T)
+        left = tl.where((m < S) & (k[None, :] < L), left, 0)
         v = tl.load(
-            v_ptr + z * v_batch + j[:, None] * v_j + e * v_e,
-            mask=(e < E) & (j[:, None] < L),
+            v_ptr + batch * v_batch + k[:, None] * v_j + n * v_e,
+            mask=(n < E) & (k[:, None] < L),
             other=0.0,
         )
         o_sum = tl.dot(left, v, o_sum, input_precision=PRECISION, out_dtype=tl.float32)
         o_sum = lib.awaited(o_sum)
-    inside = (i < S) & (e < E)
+    inside = (m < S) & (n < E)
     tl.store(
-        o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * E + e,
+        o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
         o_sum,
         mask=inside,
     )
@@ -482,20 +483,20 @@ def attention_o_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tile = tl.program_id(0)
-    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    e = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (i < S) & (e < E)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < S) & (n < E)
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         o_sum += tl.load(
-            o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * E + e,
+            o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
             mask=inside,
             other=0,
         )
-    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
     o = o_sum / o_sum2
-    tl.store(o_ptr + z * o_batch + i * o_i + e * o_e, o, mask=inside)
+    tl.store(o_ptr + batch * o_batch + m * o_i + n * o_e, o, mask=inside)
 
 
 def choose_attention_s(
@@ -686,11 +687,11 @@ def choose_attention_s(
     return min(found)[1:]
 
 
-def launch_attention_s(q, k, s, scale) -> None:
+def launch_attention_s(q, k_, s, scale) -> None:
     """Computes s by the variant that fits, unchecked."""
     B, H, S, E = q.shape
-    L = k.shape[2]
-    k = lib.reshaped(k, B * H, L, E)
+    L = k_.shape[2]
+    k_ = lib.reshaped(k_, B * H, L, E)
     q = lib.reshaped(q, B * H, S, E)
     s = s.view(B * H, S, L)
     PRECISION = "ieee"
@@ -698,24 +699,26 @@ def launch_attention_s(q, k, s, scale) -> None:
     M = S
     N = L
     K = E
-    tma = lib.takes_tiles(q, k)
+    tma = lib.takes_tiles(q, k_)
     itemsize = q.element_size()
-    copied_bytes = lib.copied_bytes(q, k.mT)
-    turned_bytes = lib.turned_bytes(k.mT)
-    wide = lib.are_wide(q, k.mT)
+    copied_bytes = lib.copied_bytes(q, k_.mT)
+    turned_bytes = lib.turned_bytes(k_.mT)
+    wide = lib.are_wide(q, k_.mT)
     stored_bytes = s.element_size()
     hip = torch.version.hip is not None
-    sms = lib.multiprocessors(k.device)
+    sms = lib.multiprocessors(k_.device)
     variant, config = choose_attention_s(
         batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
         sms,
     )  # fmt: skip
     if variant in ("split", "split_small"):
         s_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
+            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
         )
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        k__tiles, k__turned = lib.tiles(
+            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
+        )
         grid = (
             min(
                 config["PROGRAMS"] * sms,
@@ -726,8 +729,8 @@ def launch_attention_s(q, k, s, scale) -> None:
             ),
         )
         attention_s_parts[grid](
-            q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            q_tiles, k__tiles, s_sum_parts, B * H, S, L, E,
+            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION, enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"], num_stages=config["num_stages"],
@@ -740,7 +743,9 @@ def launch_attention_s(q, k, s, scale) -> None:
         )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        k__tiles, k__turned = lib.tiles(
+            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
+        )
         s_tiles = lib.tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
         grid = (
             min(
@@ -749,8 +754,8 @@ def launch_attention_s(q, k, s, scale) -> None:
             ),
         )
         attention_s_persistent[grid](
-            q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
+            q_tiles, k__tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
+            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
@@ -758,7 +763,9 @@ def launch_attention_s(q, k, s, scale) -> None:
         )  # fmt: skip
     elif variant == "strips":
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        k__tiles, k__turned = lib.tiles(
+            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
+        )
         s_tiles = lib.tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"])
         grid = (
             min(
@@ -767,8 +774,8 @@ def launch_attention_s(q, k, s, scale) -> None:
             ),
         )
         attention_s_strips[grid](
-            q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
+            q_tiles, k__tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
+            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
@@ -776,7 +783,7 @@ def launch_attention_s(q, k, s, scale) -> None:
         )  # fmt: skip
     elif variant == "split_pointers":
         s_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
+            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
         )
         grid = (
             config["PARTS"]
@@ -785,7 +792,7 @@ def launch_attention_s(q, k, s, scale) -> None:
             * lib.cdiv(L, config["BLOCK_N"]),
         )
         attention_s_pointer_parts[grid](
-            q, k, s_sum_parts, B * H, S, L, E, *q.stride(), *k.stride(),
+            q, k_, s_sum_parts, B * H, S, L, E, *q.stride(), *k_.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
@@ -797,13 +804,13 @@ def launch_attention_s(q, k, s, scale) -> None:
     else:
         grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
         attention_s_tiles[grid](
-            q, k, s, scale, B * H, S, L, E, *q.stride(), *k.stride(), *s.stride(),
+            q, k_, s, scale, B * H, S, L, E, *q.stride(), *k_.stride(), *s.stride(),
             PRECISION=PRECISION, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
-def choose_attention_m(
+def choose_attention_m_(
     rows: int, cols: int, across: bool, aligned: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -851,48 +858,48 @@ def choose_attention_m(
     )  # fmt: skip
 
 
-def launch_attention_m(q, k, s, m, o_sum2) -> None:
-    """Computes m, o_sum2 by the variant that fits, unchecked."""
+def launch_attention_m_(q, k_, s, m_, o_sum2) -> None:
+    """Computes m_, o_sum2 by the variant that fits, unchecked."""
     B = q.shape[0]
     H = q.shape[1]
     S = q.shape[2]
-    L = k.shape[2]
+    L = k_.shape[2]
     s = lib.reshaped(s, B * H * S, L)
-    m = m.view(B * H * S)
+    m_ = m_.view(B * H * S)
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
     cols = L
     across = 0 < s.stride(0) < s.stride(1)
     aligned = math.gcd(cols, s.stride(0)) * s.element_size() % 8 == 0
     sms = lib.multiprocessors(s.device)
-    variant, config = choose_attention_m(rows, cols, across, aligned, sms)
+    variant, config = choose_attention_m_(rows, cols, across, aligned, sms)
     if variant == "split":
-        m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
+        m__part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
         o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
         grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
-        attention_m_part[grid](
-            s, m_part, o_sum2_part, B * H * S, L, *s.stride(),
+        attention_m__part[grid](
+            s, m__part, o_sum2_part, B * H * S, L, *s.stride(),
             HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
             CHUNK=config["CHUNK"], num_warps=config["num_warps"],
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
-        attention_m_finish[grid](
-            m_part, o_sum2_part, m, o_sum2, B * H * S, L, m.stride(0), o_sum2.stride(0),
+        attention_m__finish[grid](
+            m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
             WIDE=math.gcd(16, L), enable_fp_fusion=True, PARTS=config["PARTS"],
             MERGE=config["MERGE"], num_warps=config["num_warps"],
         )  # fmt: skip
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
-        attention_m_rows[grid](
-            s, m, o_sum2, B * H * S, L, *s.stride(), m.stride(0), o_sum2.stride(0),
+        attention_m__rows[grid](
+            s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
             HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, config["ROWS"]),)
-        attention_m_loop[grid](
-            s, m, o_sum2, B * H * S, L, *s.stride(), m.stride(0), o_sum2.stride(0),
+        attention_m__loop[grid](
+            s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
             HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -977,11 +984,11 @@ def choose_attention_o(
     )  # fmt: skip
 
 
-def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
+def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
     """Computes o by the variant that fits, unchecked."""
     B, H, S, E = q.shape
-    L = k.shape[2]
-    m = lib.reshaped(m, B * H, S)
+    L = k_.shape[2]
+    m_ = lib.reshaped(m_, B * H, S)
     s = lib.reshaped(s, B * H, S, L)
     v = lib.reshaped(v, B * H, L, E)
     o_sum2 = lib.reshaped(o_sum2, B * H, S)
@@ -993,11 +1000,11 @@ def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
     K = L
     itemsize = v.element_size()
     hip = torch.version.hip is not None
-    sms = lib.multiprocessors(m.device)
+    sms = lib.multiprocessors(m_.device)
     variant, config = choose_attention_o(batches, M, N, K, itemsize, hip, sms)
     if variant == "split":
         o_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, E), dtype=torch.float32, device=m.device
+            (config["PARTS"], batches, S, E), dtype=torch.float32, device=m_.device
         )
         grid = (
             config["PARTS"]
@@ -1006,7 +1013,7 @@ def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
             * lib.cdiv(E, config["BLOCK_N"]),
         )
         attention_o_parts[grid](
-            m, s, v, o_sum_parts, B * H, S, E, L, *m.stride(), *s.stride(), *v.stride(),
+            m_, s, v, o_sum_parts, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
             HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1018,25 +1025,25 @@ def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
     else:
         grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
         attention_o_tiles[grid](
-            m, s, v, o_sum2, o, B * H, S, E, L, *m.stride(), *s.stride(), *v.stride(),
+            m_, s, v, o_sum2, o, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
             *o_sum2.stride(), *o.stride(),
             HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
-def launch_attention(q, k, v, o, scale) -> None:
+def launch_attention(q, k_, v, o, scale) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     B = q.shape[0]
     H = q.shape[1]
     S = q.shape[2]
-    L = k.shape[2]
+    L = k_.shape[2]
     s = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
-    m = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    m_ = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2 = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
-    launch_attention_s(q, k, s, scale)
-    launch_attention_m(q, k, s, m, o_sum2)
-    launch_attention_o(q, k, v, s, m, o_sum2, o)
+    launch_attention_s(q, k_, s, scale)
+    launch_attention_m_(q, k_, s, m_, o_sum2)
+    launch_attention_o(q, k_, v, s, m_, o_sum2, o)
 
 
 def allocate_attention(
@@ -1136,9 +1143,9 @@ def attention(
 
 @triton.jit
 def attention_backward_s_sum_persistent(
-    q_tiles, k_tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_i,
+    q_tiles, k__tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_i,
     s_sum_j,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1148,49 +1155,50 @@ def attention_backward_s_sum_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        z = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
             q = (
-                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            k = (
-                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
-                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            k_ = (
+                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K__TURNED
+                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
-            s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+            s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
-        i = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            j = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (i < S) & (j < L)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < S) & (n < L)
             s_sum = s_sum_halves[half]
             if s_sum_tiles is None:
                 tl.store(
-                    s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside
+                    s_sum_ptr + batch * s_sum_batch + m * s_sum_i + n * s_sum_j, s_sum, mask=inside
                 )
             else:
                 s_sum_tiles.store(
-                    [z.to(tl.int32), first_m, column],
+                    [batch.to(tl.int32), first_m, column],
                     s_sum.to(s_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
                 )
 
 
 @triton.jit
 def attention_backward_s_sum_strips(
-    q_tiles, k_tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_i,
+    q_tiles, k__tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_i,
     s_sum_j,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1200,71 +1208,74 @@ def attention_backward_s_sum_strips(
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for turn in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        z = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
-            k = (
-                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
-                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            k_ = (
+                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K__TURNED
+                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             q = (
-                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            s_sum_0 = tl.dot(q, k, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
+            s_sum_0 = tl.dot(q, k_, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
             q2 = (
-                q_tiles.load([z.to(tl.int32), start, first_m + BLOCK_M]).reshape(BLOCK_K, BLOCK_M).T
-                if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m + BLOCK_M, start]).reshape(
-                    BLOCK_M, BLOCK_K
-                )
-            )
-            s_sum_1 = tl.dot(q2, k, s_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
-            q3 = (
-                q_tiles.load([z.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                q_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
                 if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                else q_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
-            s_sum_2 = tl.dot(q3, k, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
+            s_sum_1 = tl.dot(q2, k_, s_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
+            q3 = (
+                q_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if Q_TURNED
+                else q_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            s_sum_2 = tl.dot(q3, k_, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
 
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
-            i = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            j = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (i < S) & (j < L)
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
             s_sum = (s_sum_0, s_sum_1, s_sum_2)[strip]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < S) & (n < L)
             if s_sum_tiles is None:
                 tl.store(
-                    s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside
+                    s_sum_ptr + batch * s_sum_batch + m * s_sum_i + n * s_sum_j, s_sum, mask=inside
                 )
             else:
                 s_sum_tiles.store(
-                    [z.to(tl.int32), first_row, first_n],
+                    [batch.to(tl.int32), first_row, first_n],
                     s_sum.to(s_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
                 )
 
 
 @triton.jit
 def attention_backward_s_sum_parts(
-    q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
-    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    q_tiles, k__tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
+    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1272,33 +1283,34 @@ def attention_backward_s_sum_parts(
         tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
     ):
         tile = turn % tiles
-        z = tl.cast(turn // tiles % batches, tl.int64)
+        batch = tl.cast(turn // tiles % batches, tl.int64)
         part = turn // (tiles * batches)
         begin = part * CHUNK
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
             q = (
-                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if Q_TURNED
-                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
-            k = (
-                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K_TURNED
-                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            k_ = (
+                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K__TURNED
+                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
-            s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+            s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
-        i = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        j = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (i < S) & (j < L)
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < S) & (n < L)
         tl.store(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
             s_sum,
             mask=inside,
         )
@@ -1306,45 +1318,44 @@ def attention_backward_s_sum_parts(
 
 @triton.jit
 def attention_backward_s_sum_tiles(
-    q_ptr, k_ptr, s_sum_ptr, batches, S, L, E, q_batch, q_i, q_e2, k_batch, k_j, k_e2,
+    q_ptr, k__ptr, s_sum_ptr, batches, S, L, E, q_batch, q_i, q_e2, k__batch, k__j, k__e2,
     s_sum_batch, s_sum_i, s_sum_j,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, E, BLOCK_K):
-        e2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
-            q_ptr + z * q_batch + i * q_i + e2[None, :] * q_e2,
-            mask=(i < S) & (e2[None, :] < E),
+            q_ptr + batch * q_batch + m * q_i + k[None, :] * q_e2,
+            mask=(m < S) & (k[None, :] < E),
             other=0.0,
         )
-        k = tl.load(
-            k_ptr + z * k_batch + j * k_j + e2[:, None] * k_e2,
-            mask=(j < L) & (e2[:, None] < E),
+        k_ = tl.load(
+            k__ptr + batch * k__batch + n * k__j + k[:, None] * k__e2,
+            mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
-        s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
-    inside = (i < S) & (j < L)
-    tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
+        s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+    inside = (m < S) & (n < L)
+    tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_i + n * s_sum_j, s_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_s_sum_pointer_parts(
-    q_ptr, k_ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_i, q_e2, k_batch, k_j, k_e2,
-    CHUNK,
+    q_ptr, k__ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_i, q_e2, k__batch, k__j,
+    k__e2, CHUNK,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1352,33 +1363,32 @@ def attention_backward_s_sum_pointer_parts(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
     begin = part * CHUNK
-    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
-        e2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
-            q_ptr + z * q_batch + i * q_i + e2[None, :] * q_e2,
-            mask=(i < S) & (e2[None, :] < E),
+            q_ptr + batch * q_batch + m * q_i + k[None, :] * q_e2,
+            mask=(m < S) & (k[None, :] < E),
             other=0.0,
         )
-        k = tl.load(
-            k_ptr + z * k_batch + j * k_j + e2[:, None] * k_e2,
-            mask=(j < L) & (e2[:, None] < E),
+        k_ = tl.load(
+            k__ptr + batch * k__batch + n * k__j + k[:, None] * k__e2,
+            mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
-        s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
-    inside = (i < S) & (j < L)
+        s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+    inside = (m < S) & (n < L)
     tl.store(
-        s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+        s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
         s_sum,
         mask=inside,
     )
@@ -1392,23 +1402,23 @@ def attention_backward_s_sum_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
-    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (i < S) & (j < L)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < S) & (n < L)
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         s_sum += tl.load(
-            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
             mask=inside,
             other=0,
         )
-    tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
+    tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_i + n * s_sum_j, s_sum, mask=inside)
 
 
 @triton.jit
-def attention_backward_m_rows(
-    s_sum_ptr, m_ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_j, m_row, o_sum2_row,
+def attention_backward_m__rows(
+    s_sum_ptr, m__ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_j, m__row, o_sum2_row,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1422,16 +1432,16 @@ def attention_backward_m_rows(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
     s = scale * s_sum
-    m = tl.reduce(tl.where(inside, s, float("-inf")), 1, lib.nan_max, keep_dims=True)
-    tl.store(m_ptr + row * m_row, m, mask=row < rows)
-    p = lib.exp(s - m)
+    m_ = tl.reduce(tl.where(inside, s, float("-inf")), 1, lib.nan_max, keep_dims=True)
+    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
+    p = lib.exp(s - m_)
     o_sum2 = tl.sum(tl.where(inside, p, 0.0), 1, keep_dims=True)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_backward_m_loop(
-    s_sum_ptr, m_ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_j, m_row, o_sum2_row,
+def attention_backward_m__loop(
+    s_sum_ptr, m__ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_j, m__row, o_sum2_row,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1441,7 +1451,7 @@ def attention_backward_m_loop(
     s_sum_row = s_sum_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    m = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(0, L, BLOCK):
         j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1449,19 +1459,19 @@ def attention_backward_m_loop(
         s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
         s = scale * s_sum
         t = tl.where(inside, s, float("-inf"))
-        m, o_sum2 = lib.take_sumexp(m, o_sum2, t)
-    o_sum2 = lib.shift_sumexp(m, o_sum2, m, L)
-    tl.store(m_ptr + row * m_row, m, mask=row < rows)
+        m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
+    o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
+    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_backward_m_part(
-    s_sum_ptr, m_part_ptr, o_sum2_part_ptr, scale, rows, L, s_sum_row, s_sum_j, CHUNK,
+def attention_backward_m__part(
+    s_sum_ptr, m__part_ptr, o_sum2_part_ptr, scale, rows, L, s_sum_row, s_sum_j, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Program (part, row): m, o_sum2 over one CHUNK of ROWS rows."""
+    """Program (part, row): m_, o_sum2 over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L = L // WIDE * WIDE
     s_sum_row = s_sum_row // WIDE * WIDE
@@ -1469,7 +1479,7 @@ def attention_backward_m_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    m = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
         j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1477,14 +1487,14 @@ def attention_backward_m_part(
         s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
         s = scale * s_sum
         t = tl.where(inside, s, float("-inf"))
-        m, o_sum2 = lib.take_sumexp(m, o_sum2, t)
-    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+        m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
+    tl.store(m__part_ptr + row * PARTS + part, m_, mask=row < rows)
     tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_backward_m_finish(
-    m_part_ptr, o_sum2_part_ptr, m_ptr, o_sum2_ptr, rows, L, m_row, o_sum2_row,
+def attention_backward_m__finish(
+    m__part_ptr, o_sum2_part_ptr, m__ptr, o_sum2_ptr, rows, L, m__row, o_sum2_row,
     WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
@@ -1492,15 +1502,15 @@ def attention_backward_m_finish(
     L = L // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
+    m__parts = tl.load(
+        m__part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
     )
     o_sum2_parts = tl.load(
         o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    m, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
-    o_sum2 = lib.shift_sumexp(m, o_sum2, m, L)
-    tl.store(m_ptr + row * m_row, m, mask=row < rows)
+    m_, o_sum2 = lib.merge_sumexp(m__parts, o_sum2_parts)
+    o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
+    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
@@ -1594,36 +1604,35 @@ def attention_backward_dp_sum_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, E, BLOCK_K):
-        e = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
-            do_ptr + z * do_batch + i * do_i + e[None, :] * do_e,
-            mask=(i < S) & (e[None, :] < E),
+            do_ptr + batch * do_batch + m * do_i + k[None, :] * do_e,
+            mask=(m < S) & (k[None, :] < E),
             other=0.0,
         ).to(tl.float32)
         left = do / o_sum2
-        left = tl.where((i < S) & (e[None, :] < E), left, 0)
+        left = tl.where((m < S) & (k[None, :] < E), left, 0)
         v = tl.load(
-            v_ptr + z * v_batch + j * v_j + e[:, None] * v_e,
-            mask=(j < L) & (e[:, None] < E),
+            v_ptr + batch * v_batch + n * v_j + k[:, None] * v_e,
+            mask=(n < L) & (k[:, None] < E),
             other=0.0,
         ).to(tl.float32)
         dp_sum = tl.dot(left, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dp_sum = lib.awaited(dp_sum)
-    inside = (i < S) & (j < L)
-    tl.store(dp_sum_ptr + z * dp_sum_batch + i * dp_sum_i + j * dp_sum_j, dp_sum, mask=inside)
+    inside = (m < S) & (n < L)
+    tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_i + n * dp_sum_j, dp_sum, mask=inside)
 
 
 @triton.jit
@@ -1637,37 +1646,36 @@ def attention_backward_dp_sum_parts(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
     begin = part * CHUNK
-    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
-        e = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
-            do_ptr + z * do_batch + i * do_i + e[None, :] * do_e,
-            mask=(i < S) & (e[None, :] < E),
+            do_ptr + batch * do_batch + m * do_i + k[None, :] * do_e,
+            mask=(m < S) & (k[None, :] < E),
             other=0.0,
         ).to(tl.float32)
         left = do / o_sum2
-        left = tl.where((i < S) & (e[None, :] < E), left, 0)
+        left = tl.where((m < S) & (k[None, :] < E), left, 0)
         v = tl.load(
-            v_ptr + z * v_batch + j * v_j + e[:, None] * v_e,
-            mask=(j < L) & (e[:, None] < E),
+            v_ptr + batch * v_batch + n * v_j + k[:, None] * v_e,
+            mask=(n < L) & (k[:, None] < E),
             other=0.0,
         ).to(tl.float32)
         dp_sum = tl.dot(left, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dp_sum = lib.awaited(dp_sum)
-    inside = (i < S) & (j < L)
+    inside = (m < S) & (n < L)
     tl.store(
-        dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+        dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
         dp_sum,
         mask=inside,
     )
@@ -1681,76 +1689,75 @@ def attention_backward_dp_sum_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
-    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (i < S) & (j < L)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < S) & (n < L)
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         dp_sum += tl.load(
-            dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * L + n,
             mask=inside,
             other=0,
         )
-    tl.store(dp_sum_ptr + z * dp_sum_batch + i * dp_sum_i + j * dp_sum_j, dp_sum, mask=inside)
+    tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_i + n * dp_sum_j, dp_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dq_tiles(
-    do_sum_ptr, o_sum2_ptr, m_ptr, dp_sum_ptr, s_sum_ptr, k_ptr, dq_ptr, scale, batches, S,
-    E, L, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i, m_batch, m_i, dp_sum_batch,
-    dp_sum_i, dp_sum_j, s_sum_batch, s_sum_i, s_sum_j, k_batch, k_j, k_e2, dq_batch, dq_i,
-    dq_e2,
+    do_sum_ptr, o_sum2_ptr, m__ptr, dp_sum_ptr, s_sum_ptr, k__ptr, dq_ptr, scale, batches,
+    S, E, L, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i, m__batch, m__i, dp_sum_batch,
+    dp_sum_i, dp_sum_j, s_sum_batch, s_sum_i, s_sum_j, k__batch, k__j, k__e2, dq_batch,
+    dq_i, dq_e2,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    e2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    do_sum = tl.load(do_sum_ptr + z * do_sum_batch + i * do_sum_i, mask=i < S)
-    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
-    m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S)
+    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_i, mask=m < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
+    m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
-        j = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
-            dp_sum_ptr + z * dp_sum_batch + i * dp_sum_i + j[None, :] * dp_sum_j,
-            mask=(i < S) & (j[None, :] < L),
+            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_i + k[None, :] * dp_sum_j,
+            mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
         s_sum = tl.load(
-            s_sum_ptr + z * s_sum_batch + i * s_sum_i + j[None, :] * s_sum_j,
-            mask=(i < S) & (j[None, :] < L),
+            s_sum_ptr + batch * s_sum_batch + m * s_sum_i + k[None, :] * s_sum_j,
+            mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
-        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m) * scale
-        left = tl.where((i < S) & (j[None, :] < L), left, 0)
-        k = tl.load(
-            k_ptr + z * k_batch + j[:, None] * k_j + e2 * k_e2,
-            mask=(e2 < E) & (j[:, None] < L),
+        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
+        left = tl.where((m < S) & (k[None, :] < L), left, 0)
+        k_ = tl.load(
+            k__ptr + batch * k__batch + k[:, None] * k__j + n * k__e2,
+            mask=(n < E) & (k[:, None] < L),
             other=0.0,
         ).to(tl.float32)
-        dq_sum = tl.dot(left, k, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dq_sum = tl.dot(left, k_, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dq_sum = lib.awaited(dq_sum)
-    inside = (i < S) & (e2 < E)
-    tl.store(dq_ptr + z * dq_batch + i * dq_i + e2 * dq_e2, dq_sum, mask=inside)
+    inside = (m < S) & (n < E)
+    tl.store(dq_ptr + batch * dq_batch + m * dq_i + n * dq_e2, dq_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dq_parts(
-    do_sum_ptr, o_sum2_ptr, m_ptr, dp_sum_ptr, s_sum_ptr, k_ptr, dq_sum_parts_ptr, scale,
-    batches, S, E, L, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i, m_batch, m_i,
-    dp_sum_batch, dp_sum_i, dp_sum_j, s_sum_batch, s_sum_i, s_sum_j, k_batch, k_j, k_e2,
+    do_sum_ptr, o_sum2_ptr, m__ptr, dp_sum_ptr, s_sum_ptr, k__ptr, dq_sum_parts_ptr, scale,
+    batches, S, E, L, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i, m__batch, m__i,
+    dp_sum_batch, dp_sum_i, dp_sum_j, s_sum_batch, s_sum_i, s_sum_j, k__batch, k__j, k__e2,
     CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1760,45 +1767,44 @@ def attention_backward_dq_parts(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
     begin = part * CHUNK
-    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    e2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    do_sum = tl.load(do_sum_ptr + z * do_sum_batch + i * do_sum_i, mask=i < S)
-    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
-    m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S)
+    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_i, mask=m < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
+    m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
-        j = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
-            dp_sum_ptr + z * dp_sum_batch + i * dp_sum_i + j[None, :] * dp_sum_j,
-            mask=(i < S) & (j[None, :] < L),
+            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_i + k[None, :] * dp_sum_j,
+            mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
         s_sum = tl.load(
-            s_sum_ptr + z * s_sum_batch + i * s_sum_i + j[None, :] * s_sum_j,
-            mask=(i < S) & (j[None, :] < L),
+            s_sum_ptr + batch * s_sum_batch + m * s_sum_i + k[None, :] * s_sum_j,
+            mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
-        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m) * scale
-        left = tl.where((i < S) & (j[None, :] < L), left, 0)
-        k = tl.load(
-            k_ptr + z * k_batch + j[:, None] * k_j + e2 * k_e2,
-            mask=(e2 < E) & (j[:, None] < L),
+        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
+        left = tl.where((m < S) & (k[None, :] < L), left, 0)
+        k_ = tl.load(
+            k__ptr + batch * k__batch + k[:, None] * k__j + n * k__e2,
+            mask=(n < E) & (k[:, None] < L),
             other=0.0,
         ).to(tl.float32)
-        dq_sum = tl.dot(left, k, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dq_sum = tl.dot(left, k_, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dq_sum = lib.awaited(dq_sum)
-    inside = (i < S) & (e2 < E)
+    inside = (m < S) & (n < E)
     tl.store(
-        dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * E + e2,
+        dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
         dq_sum,
         mask=inside,
     )
@@ -1812,80 +1818,84 @@ def attention_backward_dq_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tile = tl.program_id(0)
-    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    e2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (i < S) & (e2 < E)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < S) & (n < E)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         dq_sum += tl.load(
-            dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * E + e2,
+            dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * S + m) * E + n,
             mask=inside,
             other=0,
         )
-    tl.store(dq_ptr + z * dq_batch + i * dq_i + e2 * dq_e2, dq_sum, mask=inside)
+    tl.store(dq_ptr + batch * dq_batch + m * dq_i + n * dq_e2, dq_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dk_tiles(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, q_ptr, dk_ptr, scale, batches, L,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, q_ptr, dk_ptr, scale, batches, L,
     E, S, dp_sum_batch, dp_sum_i, dp_sum_j, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i,
-    s_sum_batch, s_sum_i, s_sum_j, m_batch, m_i, q_batch, q_i, q_e2, dk_batch, dk_j, dk_e2,
+    s_sum_batch, s_sum_i, s_sum_j, m__batch, m__i, q_batch, q_i, q_e2, dk_batch, dk_j,
+    dk_e2,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
-    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    j = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    e2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, S, BLOCK_K):
-        i = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
-            dp_sum_ptr + z * dp_sum_batch + i[None, :] * dp_sum_i + j * dp_sum_j,
-            mask=(j < L) & (i[None, :] < S),
+            dp_sum_ptr + batch * dp_sum_batch + k[None, :] * dp_sum_i + m * dp_sum_j,
+            mask=(m < L) & (k[None, :] < S),
             other=0.0,
         )
         do_sum = tl.load(
-            do_sum_ptr + z * do_sum_batch + i[None, :] * do_sum_i, mask=i[None, :] < S, other=0.0
-        )
-        o_sum2 = tl.load(
-            o_sum2_ptr + z * o_sum2_batch + i[None, :] * o_sum2_i, mask=i[None, :] < S, other=0.0
-        )
-        s_sum = tl.load(
-            s_sum_ptr + z * s_sum_batch + i[None, :] * s_sum_i + j * s_sum_j,
-            mask=(j < L) & (i[None, :] < S),
+            do_sum_ptr + batch * do_sum_batch + k[None, :] * do_sum_i,
+            mask=k[None, :] < S,
             other=0.0,
         )
-        m = tl.load(m_ptr + z * m_batch + i[None, :] * m_i, mask=i[None, :] < S, other=0.0)
-        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m) * scale
-        left = tl.where((j < L) & (i[None, :] < S), left, 0)
+        o_sum2 = tl.load(
+            o_sum2_ptr + batch * o_sum2_batch + k[None, :] * o_sum2_i,
+            mask=k[None, :] < S,
+            other=0.0,
+        )
+        s_sum = tl.load(
+            s_sum_ptr + batch * s_sum_batch + k[None, :] * s_sum_i + m * s_sum_j,
+            mask=(m < L) & (k[None, :] < S),
+            other=0.0,
+        )
+        m_ = tl.load(m__ptr + batch * m__batch + k[None, :] * m__i, mask=k[None, :] < S, other=0.0)
+        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
+        left = tl.where((m < L) & (k[None, :] < S), left, 0)
         q = tl.load(
-            q_ptr + z * q_batch + i[:, None] * q_i + e2 * q_e2,
-            mask=(e2 < E) & (i[:, None] < S),
+            q_ptr + batch * q_batch + k[:, None] * q_i + n * q_e2,
+            mask=(n < E) & (k[:, None] < S),
             other=0.0,
         ).to(tl.float32)
         dk_sum = tl.dot(left, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dk_sum = lib.awaited(dk_sum)
-    inside = (j < L) & (e2 < E)
-    tl.store(dk_ptr + z * dk_batch + j * dk_j + e2 * dk_e2, dk_sum, mask=inside)
+    inside = (m < L) & (n < E)
+    tl.store(dk_ptr + batch * dk_batch + m * dk_j + n * dk_e2, dk_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dk_parts(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, q_ptr, dk_sum_parts_ptr, scale,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, q_ptr, dk_sum_parts_ptr, scale,
     batches, L, E, S, dp_sum_batch, dp_sum_i, dp_sum_j, do_sum_batch, do_sum_i,
-    o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m_batch, m_i, q_batch, q_i, q_e2,
-    CHUNK,
+    o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m__batch, m__i, q_batch, q_i,
+    q_e2, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1894,49 +1904,52 @@ def attention_backward_dk_parts(
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
     begin = part * CHUNK
-    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    j = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    e2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
-        i = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
-            dp_sum_ptr + z * dp_sum_batch + i[None, :] * dp_sum_i + j * dp_sum_j,
-            mask=(j < L) & (i[None, :] < S),
+            dp_sum_ptr + batch * dp_sum_batch + k[None, :] * dp_sum_i + m * dp_sum_j,
+            mask=(m < L) & (k[None, :] < S),
             other=0.0,
         )
         do_sum = tl.load(
-            do_sum_ptr + z * do_sum_batch + i[None, :] * do_sum_i, mask=i[None, :] < S, other=0.0
-        )
-        o_sum2 = tl.load(
-            o_sum2_ptr + z * o_sum2_batch + i[None, :] * o_sum2_i, mask=i[None, :] < S, other=0.0
-        )
-        s_sum = tl.load(
-            s_sum_ptr + z * s_sum_batch + i[None, :] * s_sum_i + j * s_sum_j,
-            mask=(j < L) & (i[None, :] < S),
+            do_sum_ptr + batch * do_sum_batch + k[None, :] * do_sum_i,
+            mask=k[None, :] < S,
             other=0.0,
         )
-        m = tl.load(m_ptr + z * m_batch + i[None, :] * m_i, mask=i[None, :] < S, other=0.0)
-        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m) * scale
-        left = tl.where((j < L) & (i[None, :] < S), left, 0)
+        o_sum2 = tl.load(
+            o_sum2_ptr + batch * o_sum2_batch + k[None, :] * o_sum2_i,
+            mask=k[None, :] < S,
+            other=0.0,
+        )
+        s_sum = tl.load(
+            s_sum_ptr + batch * s_sum_batch + k[None, :] * s_sum_i + m * s_sum_j,
+            mask=(m < L) & (k[None, :] < S),
+            other=0.0,
+        )
+        m_ = tl.load(m__ptr + batch * m__batch + k[None, :] * m__i, mask=k[None, :] < S, other=0.0)
+        left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
+        left = tl.where((m < L) & (k[None, :] < S), left, 0)
         q = tl.load(
-            q_ptr + z * q_batch + i[:, None] * q_i + e2 * q_e2,
-            mask=(e2 < E) & (i[:, None] < S),
+            q_ptr + batch * q_batch + k[:, None] * q_i + n * q_e2,
+            mask=(n < E) & (k[:, None] < S),
             other=0.0,
         ).to(tl.float32)
         dk_sum = tl.dot(left, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dk_sum = lib.awaited(dk_sum)
-    inside = (j < L) & (e2 < E)
+    inside = (m < L) & (n < E)
     tl.store(
-        dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * L + j) * E + e2,
+        dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n,
         dk_sum,
         mask=inside,
     )
@@ -1950,73 +1963,74 @@ def attention_backward_dk_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
     tile = tl.program_id(0)
-    j = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    e2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (j < L) & (e2 < E)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < L) & (n < E)
     dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         dk_sum += tl.load(
-            dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * L + j) * E + e2,
+            dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * L + m) * E + n,
             mask=inside,
             other=0,
         )
-    tl.store(dk_ptr + z * dk_batch + j * dk_j + e2 * dk_e2, dk_sum, mask=inside)
+    tl.store(dk_ptr + batch * dk_batch + m * dk_j + n * dk_e2, dk_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dv_tiles(
-    do_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dv_ptr, scale, batches, E, L, S, do_batch, do_i,
-    do_e, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m_batch, m_i, dv_batch,
+    do_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dv_ptr, scale, batches, E, L, S, do_batch, do_i,
+    do_e, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m__batch, m__i, dv_batch,
     dv_j, dv_e,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    e = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, S, BLOCK_K):
-        i = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
-            do_ptr + z * do_batch + i[None, :] * do_i + e * do_e,
-            mask=(e < E) & (i[None, :] < S),
+            do_ptr + batch * do_batch + k[None, :] * do_i + m * do_e,
+            mask=(m < E) & (k[None, :] < S),
             other=0.0,
         ).to(tl.float32)
         o_sum2 = tl.load(
-            o_sum2_ptr + z * o_sum2_batch + i[None, :] * o_sum2_i, mask=i[None, :] < S, other=0.0
-        )
-        left = do / o_sum2
-        left = tl.where((e < E) & (i[None, :] < S), left, 0)
-        s_sum = tl.load(
-            s_sum_ptr + z * s_sum_batch + i[:, None] * s_sum_i + j * s_sum_j,
-            mask=(j < L) & (i[:, None] < S),
+            o_sum2_ptr + batch * o_sum2_batch + k[None, :] * o_sum2_i,
+            mask=k[None, :] < S,
             other=0.0,
         )
-        m = tl.load(m_ptr + z * m_batch + i[:, None] * m_i, mask=i[:, None] < S, other=0.0)
-        right = lib.exp(scale * s_sum - m).to(do_ptr.dtype.element_ty).to(tl.float32)
-        right = tl.where((j < L) & (i[:, None] < S), right, 0)
+        left = do / o_sum2
+        left = tl.where((m < E) & (k[None, :] < S), left, 0)
+        s_sum = tl.load(
+            s_sum_ptr + batch * s_sum_batch + k[:, None] * s_sum_i + n * s_sum_j,
+            mask=(n < L) & (k[:, None] < S),
+            other=0.0,
+        )
+        m_ = tl.load(m__ptr + batch * m__batch + k[:, None] * m__i, mask=k[:, None] < S, other=0.0)
+        right = lib.exp(scale * s_sum - m_).to(do_ptr.dtype.element_ty).to(tl.float32)
+        right = tl.where((n < L) & (k[:, None] < S), right, 0)
         dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dv_sum = lib.awaited(dv_sum)
-    inside = (e < E) & (j < L)
-    tl.store(dv_ptr + z * dv_batch + j * dv_j + e * dv_e, dv_sum, mask=inside)
+    inside = (m < E) & (n < L)
+    tl.store(dv_ptr + batch * dv_batch + n * dv_j + m * dv_e, dv_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dv_parts(
-    do_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dv_sum_parts_ptr, scale, batches, E, L, S,
-    do_batch, do_i, do_e, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m_batch,
-    m_i, CHUNK,
+    do_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dv_sum_parts_ptr, scale, batches, E, L, S,
+    do_batch, do_i, do_e, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m__batch,
+    m__i, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -2025,43 +2039,44 @@ def attention_backward_dv_parts(
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * batches)
     begin = part * CHUNK
-    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    e = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
-        i = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
-            do_ptr + z * do_batch + i[None, :] * do_i + e * do_e,
-            mask=(e < E) & (i[None, :] < S),
+            do_ptr + batch * do_batch + k[None, :] * do_i + m * do_e,
+            mask=(m < E) & (k[None, :] < S),
             other=0.0,
         ).to(tl.float32)
         o_sum2 = tl.load(
-            o_sum2_ptr + z * o_sum2_batch + i[None, :] * o_sum2_i, mask=i[None, :] < S, other=0.0
-        )
-        left = do / o_sum2
-        left = tl.where((e < E) & (i[None, :] < S), left, 0)
-        s_sum = tl.load(
-            s_sum_ptr + z * s_sum_batch + i[:, None] * s_sum_i + j * s_sum_j,
-            mask=(j < L) & (i[:, None] < S),
+            o_sum2_ptr + batch * o_sum2_batch + k[None, :] * o_sum2_i,
+            mask=k[None, :] < S,
             other=0.0,
         )
-        m = tl.load(m_ptr + z * m_batch + i[:, None] * m_i, mask=i[:, None] < S, other=0.0)
-        right = lib.exp(scale * s_sum - m).to(do_ptr.dtype.element_ty).to(tl.float32)
-        right = tl.where((j < L) & (i[:, None] < S), right, 0)
+        left = do / o_sum2
+        left = tl.where((m < E) & (k[None, :] < S), left, 0)
+        s_sum = tl.load(
+            s_sum_ptr + batch * s_sum_batch + k[:, None] * s_sum_i + n * s_sum_j,
+            mask=(n < L) & (k[:, None] < S),
+            other=0.0,
+        )
+        m_ = tl.load(m__ptr + batch * m__batch + k[:, None] * m__i, mask=k[:, None] < S, other=0.0)
+        right = lib.exp(scale * s_sum - m_).to(do_ptr.dtype.element_ty).to(tl.float32)
+        right = tl.where((n < L) & (k[:, None] < S), right, 0)
         dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dv_sum = lib.awaited(dv_sum)
-    inside = (e < E) & (j < L)
+    inside = (m < E) & (n < L)
     tl.store(
-        dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * E + e) * L + j,
+        dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n,
         dv_sum,
         mask=inside,
     )
@@ -2075,24 +2090,24 @@ def attention_backward_dv_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tile = tl.program_id(0)
-    e = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (e < E) & (j < L)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < E) & (n < L)
     dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         dv_sum += tl.load(
-            dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * E + e) * L + j,
+            dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + batch) * E + m) * L + n,
             mask=inside,
             other=0,
         )
-    tl.store(dv_ptr + z * dv_batch + j * dv_j + e * dv_e, dv_sum, mask=inside)
+    tl.store(dv_ptr + batch * dv_batch + n * dv_j + m * dv_e, dv_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dscale_rows(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_ptr, scale, cols, L,
-    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dscale_ptr, scale, cols, L,
+    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m__bhi,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -2110,8 +2125,8 @@ def attention_backward_dscale_rows(
     dp = dp_sum - do_sum / o_sum2
     s_sum = tl.load(s_sum_ptr + col.to(tl.int64) * s_sum_col, mask=col < cols)
     s = scale * s_sum
-    m = tl.load(m_ptr + bhi * m_bhi, mask=col < cols)
-    p = lib.exp(s - m)
+    m_ = tl.load(m__ptr + bhi * m__bhi, mask=col < cols)
+    p = lib.exp(s - m_)
     ds = dp * p
     dscale = tl.sum(tl.where(inside, ds * s_sum, 0.0), 1, keep_dims=True)
     tl.store(dscale_ptr + row, dscale, mask=row < 1)
@@ -2119,8 +2134,8 @@ def attention_backward_dscale_rows(
 
 @triton.jit
 def attention_backward_dscale_loop(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_ptr, scale, col_outers, L,
-    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dscale_ptr, scale, col_outers, L,
+    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m__bhi,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -2143,8 +2158,8 @@ def attention_backward_dscale_loop(
         dp = dp_sum - do_sum / o_sum2
         s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=j < L)
         s = scale * s_sum
-        m = tl.load(m_ptr + col_outer * m_bhi)
-        p = lib.exp(s - m)
+        m_ = tl.load(m__ptr + col_outer * m__bhi)
+        p = lib.exp(s - m_)
         ds = dp * p
         dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
     dscale_sum = tl.sum(dscale_sum_acc, 1, keep_dims=True)
@@ -2153,8 +2168,8 @@ def attention_backward_dscale_loop(
 
 @triton.jit
 def attention_backward_dscale_part(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_sum_part_ptr, scale,
-    col_outers, L, dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi, CHUNK,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dscale_sum_part_ptr, scale,
+    col_outers, L, dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m__bhi, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -2179,8 +2194,8 @@ def attention_backward_dscale_part(
         dp = dp_sum - do_sum / o_sum2
         s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=j < L)
         s = scale * s_sum
-        m = tl.load(m_ptr + col_outer * m_bhi)
-        p = lib.exp(s - m)
+        m_ = tl.load(m__ptr + col_outer * m__bhi)
+        p = lib.exp(s - m_)
         ds = dp * p
         dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
     tl.store(
@@ -2385,11 +2400,11 @@ def choose_attention_backward_s_sum(
     return min(found)[1:]
 
 
-def launch_attention_backward_s_sum(q, k, s_sum) -> None:
+def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
     """Computes s_sum by the variant that fits, unchecked."""
     B, H, S, E = q.shape
-    L = k.shape[2]
-    k = lib.reshaped(k, B * H, L, E)
+    L = k_.shape[2]
+    k_ = lib.reshaped(k_, B * H, L, E)
     q = lib.reshaped(q, B * H, S, E)
     s_sum = s_sum.view(B * H, S, L)
     PRECISION = "ieee"
@@ -2397,24 +2412,26 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
     M = S
     N = L
     K = E
-    tma = lib.takes_tiles(q, k)
+    tma = lib.takes_tiles(q, k_)
     itemsize = q.element_size()
-    copied_bytes = lib.copied_bytes(q, k.mT)
-    turned_bytes = lib.turned_bytes(k.mT)
-    wide = lib.are_wide(q, k.mT)
+    copied_bytes = lib.copied_bytes(q, k_.mT)
+    turned_bytes = lib.turned_bytes(k_.mT)
+    wide = lib.are_wide(q, k_.mT)
     stored_bytes = s_sum.element_size()
     hip = torch.version.hip is not None
-    sms = lib.multiprocessors(k.device)
+    sms = lib.multiprocessors(k_.device)
     variant, config = choose_attention_backward_s_sum(
         batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
         sms,
     )  # fmt: skip
     if variant in ("split", "split_small"):
         s_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
+            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
         )
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        k__tiles, k__turned = lib.tiles(
+            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
+        )
         grid = (
             min(
                 config["PROGRAMS"] * sms,
@@ -2425,8 +2442,8 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
             ),
         )
         attention_backward_s_sum_parts[grid](
-            q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            q_tiles, k__tiles, s_sum_parts, B * H, S, L, E,
+            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION, enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"], num_stages=config["num_stages"],
@@ -2438,7 +2455,9 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        k__tiles, k__turned = lib.tiles(
+            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
+        )
         s_sum_tiles = lib.tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 2)
         grid = (
             min(
@@ -2447,15 +2466,17 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
             ),
         )
         attention_backward_s_sum_persistent[grid](
-            q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            q_tiles, k__tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
+            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION, enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )  # fmt: skip
     elif variant == "strips":
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        k__tiles, k__turned = lib.tiles(
+            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
+        )
         s_sum_tiles = lib.tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"])
         grid = (
             min(
@@ -2464,15 +2485,15 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
             ),
         )
         attention_backward_s_sum_strips[grid](
-            q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
-            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            q_tiles, k__tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
+            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION, enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )  # fmt: skip
     elif variant == "split_pointers":
         s_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
+            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
         )
         grid = (
             config["PARTS"]
@@ -2481,7 +2502,7 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
             * lib.cdiv(L, config["BLOCK_N"]),
         )
         attention_backward_s_sum_pointer_parts[grid](
-            q, k, s_sum_parts, B * H, S, L, E, *q.stride(), *k.stride(),
+            q, k_, s_sum_parts, B * H, S, L, E, *q.stride(), *k_.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
@@ -2492,12 +2513,12 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
     else:
         grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
         attention_backward_s_sum_tiles[grid](
-            q, k, s_sum, B * H, S, L, E, *q.stride(), *k.stride(), *s_sum.stride(),
+            q, k_, s_sum, B * H, S, L, E, *q.stride(), *k_.stride(), *s_sum.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
-def choose_attention_backward_m(
+def choose_attention_backward_m_(
     rows: int, cols: int, across: bool, aligned: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -2545,48 +2566,48 @@ def choose_attention_backward_m(
     )  # fmt: skip
 
 
-def launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale) -> None:
-    """Computes m, o_sum2 by the variant that fits, unchecked."""
+def launch_attention_backward_m_(q, k_, s_sum, m_, o_sum2, scale) -> None:
+    """Computes m_, o_sum2 by the variant that fits, unchecked."""
     B = q.shape[0]
     H = q.shape[1]
     S = q.shape[2]
-    L = k.shape[2]
+    L = k_.shape[2]
     s_sum = lib.reshaped(s_sum, B * H * S, L)
-    m = m.view(B * H * S)
+    m_ = m_.view(B * H * S)
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
     cols = L
     across = 0 < s_sum.stride(0) < s_sum.stride(1)
     aligned = math.gcd(cols, s_sum.stride(0)) * s_sum.element_size() % 8 == 0
     sms = lib.multiprocessors(s_sum.device)
-    variant, config = choose_attention_backward_m(rows, cols, across, aligned, sms)
+    variant, config = choose_attention_backward_m_(rows, cols, across, aligned, sms)
     if variant == "split":
-        m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
+        m__part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
         o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
         grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
-        attention_backward_m_part[grid](
-            s_sum, m_part, o_sum2_part, scale, B * H * S, L, *s_sum.stride(),
+        attention_backward_m__part[grid](
+            s_sum, m__part, o_sum2_part, scale, B * H * S, L, *s_sum.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
             PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
-        attention_backward_m_finish[grid](
-            m_part, o_sum2_part, m, o_sum2, B * H * S, L, m.stride(0), o_sum2.stride(0),
+        attention_backward_m__finish[grid](
+            m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
             WIDE=math.gcd(16, L), enable_fp_fusion=True, PARTS=config["PARTS"],
             MERGE=config["MERGE"], num_warps=config["num_warps"],
         )  # fmt: skip
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
-        attention_backward_m_rows[grid](
-            s_sum, m, o_sum2, scale, B * H * S, L, *s_sum.stride(), m.stride(0), o_sum2.stride(0),
+        attention_backward_m__rows[grid](
+            s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, config["ROWS"]),)
-        attention_backward_m_loop[grid](
-            s_sum, m, o_sum2, scale, B * H * S, L, *s_sum.stride(), m.stride(0), o_sum2.stride(0),
+        attention_backward_m__loop[grid](
+            s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2756,10 +2777,10 @@ def choose_attention_backward_dp_sum(
     )  # fmt: skip
 
 
-def launch_attention_backward_dp_sum(q, k, v, do, o_sum2, dp_sum) -> None:
+def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
     """Computes dp_sum by the variant that fits, unchecked."""
     B, H, S, E = q.shape
-    L = k.shape[2]
+    L = k_.shape[2]
     do = lib.reshaped(do, B * H, S, E)
     o_sum2 = lib.reshaped(o_sum2, B * H, S)
     v = lib.reshaped(v, B * H, L, E)
@@ -2881,14 +2902,14 @@ def choose_attention_backward_dq(
     )  # fmt: skip
 
 
-def launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, scale) -> None:
+def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, scale) -> None:
     """Computes dq by the variant that fits, unchecked."""
     B, H, S, E = q.shape
-    L = k.shape[2]
+    L = k_.shape[2]
     do_sum = lib.reshaped(do_sum, B * H, S)
     dp_sum = lib.reshaped(dp_sum, B * H, S, L)
-    k = lib.reshaped(k, B * H, L, E)
-    m = lib.reshaped(m, B * H, S)
+    k_ = lib.reshaped(k_, B * H, L, E)
+    m_ = lib.reshaped(m_, B * H, S)
     o_sum2 = lib.reshaped(o_sum2, B * H, S)
     s_sum = lib.reshaped(s_sum, B * H, S, L)
     dq = dq.view(B * H, S, E)
@@ -2912,9 +2933,9 @@ def launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, sca
             * lib.cdiv(E, config["BLOCK_N"]),
         )
         attention_backward_dq_parts[grid](
-            do_sum, o_sum2, m, dp_sum, s_sum, k, dq_sum_parts, scale, B * H, S, E, L,
-            *do_sum.stride(), *o_sum2.stride(), *m.stride(), *dp_sum.stride(), *s_sum.stride(),
-            *k.stride(),
+            do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq_sum_parts, scale, B * H, S, E, L,
+            *do_sum.stride(), *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(),
+            *k_.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2926,8 +2947,8 @@ def launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, sca
     else:
         grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
         attention_backward_dq_tiles[grid](
-            do_sum, o_sum2, m, dp_sum, s_sum, k, dq, scale, B * H, S, E, L, *do_sum.stride(),
-            *o_sum2.stride(), *m.stride(), *dp_sum.stride(), *s_sum.stride(), *k.stride(),
+            do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq, scale, B * H, S, E, L, *do_sum.stride(),
+            *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(), *k_.stride(),
             *dq.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
@@ -3013,13 +3034,13 @@ def choose_attention_backward_dk(
     )  # fmt: skip
 
 
-def launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, scale) -> None:
+def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, scale) -> None:
     """Computes dk by the variant that fits, unchecked."""
     B, H, S, E = q.shape
-    L = k.shape[2]
+    L = k_.shape[2]
     do_sum = lib.reshaped(do_sum, B * H, S)
     dp_sum = lib.reshaped(dp_sum, B * H, S, L)
-    m = lib.reshaped(m, B * H, S)
+    m_ = lib.reshaped(m_, B * H, S)
     o_sum2 = lib.reshaped(o_sum2, B * H, S)
     q = lib.reshaped(q, B * H, S, E)
     s_sum = lib.reshaped(s_sum, B * H, S, L)
@@ -3044,8 +3065,8 @@ def launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, sca
             * lib.cdiv(E, config["BLOCK_N"]),
         )
         attention_backward_dk_parts[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m, q, dk_sum_parts, scale, B * H, L, E, S,
-            *dp_sum.stride(), *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m.stride(),
+            dp_sum, do_sum, o_sum2, s_sum, m_, q, dk_sum_parts, scale, B * H, L, E, S,
+            *dp_sum.stride(), *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(),
             *q.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
@@ -3058,8 +3079,8 @@ def launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, sca
     else:
         grid = (batches * lib.cdiv(L, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
         attention_backward_dk_tiles[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m, q, dk, scale, B * H, L, E, S, *dp_sum.stride(),
-            *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m.stride(), *q.stride(),
+            dp_sum, do_sum, o_sum2, s_sum, m_, q, dk, scale, B * H, L, E, S, *dp_sum.stride(),
+            *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(), *q.stride(),
             *dk.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
@@ -3145,12 +3166,12 @@ def choose_attention_backward_dv(
     )  # fmt: skip
 
 
-def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
+def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> None:
     """Computes dv by the variant that fits, unchecked."""
     B, H, S, E = q.shape
-    L = k.shape[2]
+    L = k_.shape[2]
     do = lib.reshaped(do, B * H, S, E)
-    m = lib.reshaped(m, B * H, S)
+    m_ = lib.reshaped(m_, B * H, S)
     o_sum2 = lib.reshaped(o_sum2, B * H, S)
     s_sum = lib.reshaped(s_sum, B * H, S, L)
     dv = dv.view(B * H, L, E)
@@ -3174,8 +3195,8 @@ def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
             * lib.cdiv(L, config["BLOCK_N"]),
         )
         attention_backward_dv_parts[grid](
-            do, o_sum2, s_sum, m, dv_sum_parts, scale, B * H, E, L, S, *do.stride(),
-            *o_sum2.stride(), *s_sum.stride(), *m.stride(),
+            do, o_sum2, s_sum, m_, dv_sum_parts, scale, B * H, E, L, S, *do.stride(),
+            *o_sum2.stride(), *s_sum.stride(), *m_.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -3187,8 +3208,8 @@ def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
     else:
         grid = (batches * lib.cdiv(E, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
         attention_backward_dv_tiles[grid](
-            do, o_sum2, s_sum, m, dv, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
-            *s_sum.stride(), *m.stride(), *dv.stride(),
+            do, o_sum2, s_sum, m_, dv, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
+            *s_sum.stride(), *m_.stride(), *dv.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -3243,17 +3264,19 @@ def choose_attention_backward_dscale(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dscale, scale) -> None:
+def launch_attention_backward_dscale(
+    q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dscale, scale
+) -> None:
     """Computes dscale by the variant that fits, unchecked."""
     B = q.shape[0]
     H = q.shape[1]
     S = q.shape[2]
-    L = k.shape[2]
+    L = k_.shape[2]
     do_sum = lib.reshaped(do_sum, B * H * S)
     dp_sum = lib.reshaped(dp_sum, B * H * L * S)
     o_sum2 = lib.reshaped(o_sum2, B * H * S)
     s_sum = lib.reshaped(s_sum, B * H * L * S)
-    m = lib.reshaped(m, B * H * S)
+    m_ = lib.reshaped(m_, B * H * S)
     rows = 1
     cols = B * H * L * S
     col_run = L
@@ -3270,8 +3293,8 @@ def launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dsc
         )
         grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
         attention_backward_dscale_part[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m, dscale_sum_part, scale, B * H * S, L,
-            dp_sum.stride(0), do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m.stride(0),
+            dp_sum, do_sum, o_sum2, s_sum, m_, dscale_sum_part, scale, B * H * S, L,
+            dp_sum.stride(0), do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L),
             enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
             PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
@@ -3285,29 +3308,29 @@ def launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dsc
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
         attention_backward_dscale_rows[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m, dscale, scale, B * H * L * S, L, dp_sum.stride(0),
-            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m.stride(0),
+            dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * L * S, L, dp_sum.stride(0),
+            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, B * H * L * S),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, config["ROWS"]),)
         attention_backward_dscale_loop[grid](
-            dp_sum, do_sum, o_sum2, s_sum, m, dscale, scale, B * H * S, L, dp_sum.stride(0),
-            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m.stride(0),
+            dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * S, L, dp_sum.stride(0),
+            do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
 
 
-def launch_attention_backward(q, k, v, o, do, dq, dk, dv, dscale, scale) -> None:
+def launch_attention_backward(q, k_, v, o, do, dq, dk, dv, dscale, scale) -> None:
     """8 steps, unchecked; what passes between them is in scratch storage."""
     B = q.shape[0]
     H = q.shape[1]
     S = q.shape[2]
-    L = k.shape[2]
+    L = k_.shape[2]
     s_sum = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
-    m = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    m_ = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2 = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     do_sum = (
         torch.empty((B, H, S), dtype=torch.float32, device=q.device)
@@ -3319,20 +3342,20 @@ def launch_attention_backward(q, k, v, o, do, dq, dk, dv, dscale, scale) -> None
         if dq is not None or dk is not None or dscale is not None
         else None
     )
-    launch_attention_backward_s_sum(q, k, s_sum)
-    launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale)
+    launch_attention_backward_s_sum(q, k_, s_sum)
+    launch_attention_backward_m_(q, k_, s_sum, m_, o_sum2, scale)
     if dq is not None or dk is not None or dscale is not None:
         launch_attention_backward_do_sum(q, o, do, do_sum)
     if dq is not None or dk is not None or dscale is not None:
-        launch_attention_backward_dp_sum(q, k, v, do, o_sum2, dp_sum)
+        launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum)
     if dq is not None:
-        launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, scale)
+        launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, scale)
     if dk is not None:
-        launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, scale)
+        launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, scale)
     if dv is not None:
-        launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale)
+        launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale)
     if dscale is not None:
-        launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dscale, scale)
+        launch_attention_backward_dscale(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dscale, scale)
 
 
 def allocate_attention_backward(

@@ -24,14 +24,16 @@ def bmm_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -41,10 +43,10 @@ def bmm_tf32x3(
                 product = step // TERMS
                 start = first_k + step % TERMS
                 a_part = a_tiles.load(
-                    [i.to(tl.int32), first_m + (product == 0) * M, start]
+                    [batch.to(tl.int32), first_m + (product == 0) * M, start]
                 ).reshape(BLOCK_M, BLOCK_K)
                 b_part = (
-                    b_tiles.load([i.to(tl.int32), first_n + (product == 1) * N, start])
+                    b_tiles.load([batch.to(tl.int32), first_n + (product == 1) * N, start])
                     .reshape(BLOCK_N, BLOCK_K)
                     .T
                 )
@@ -64,10 +66,10 @@ def bmm_tf32x3(
                 inside = (m < M) & (n < N)
                 y_sum = y_sum_quarters[quarter]
                 if y_tiles is None:
-                    tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                    tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
                 else:
                     y_tiles.store(
-                        [i.to(tl.int32), first_m, column],
+                        [batch.to(tl.int32), first_m, column],
                         y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 4),
                     )
 
@@ -84,28 +86,33 @@ def bmm_left_ahead(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             b = (
-                b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
+                b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
                 if B_TURNED
-                else b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
+                else b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
             )
             b_number, b_rest = lib.tf32_parts(b)
-            a_number = a_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
-            a_rest = a_tiles.load([i.to(tl.int32), first_m + M, start]).reshape(BLOCK_M, BLOCK_K).T
+            a_number = (
+                a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            )
+            a_rest = (
+                a_tiles.load([batch.to(tl.int32), first_m + M, start]).reshape(BLOCK_M, BLOCK_K).T
+            )
             # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
             y_sum_terms = tl.dot(b_rest, a_number, input_precision="tf32")
             y_sum_terms = tl.dot(b_number, a_rest, y_sum_terms, input_precision="tf32")
             y_sum += tl.dot(b_number, a_number, y_sum_terms, input_precision="tf32")
-
         y_sum = y_sum.T
+
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
@@ -114,10 +121,10 @@ def bmm_left_ahead(
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
             if y_tiles is None:
-                tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
             else:
                 y_tiles.store(
-                    [i.to(tl.int32), first_m, column],
+                    [batch.to(tl.int32), first_m, column],
                     y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
                 )
 
@@ -134,22 +141,27 @@ def bmm_right_ahead(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             a = (
-                a_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             a_number, a_rest = lib.tf32_parts(a)
-            b_number = b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-            b_rest = b_tiles.load([i.to(tl.int32), first_n + N, start]).reshape(BLOCK_N, BLOCK_K).T
+            b_number = (
+                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+            )
+            b_rest = (
+                b_tiles.load([batch.to(tl.int32), first_n + N, start]).reshape(BLOCK_N, BLOCK_K).T
+            )
             # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
             y_sum_terms = tl.dot(a_rest, b_number, input_precision="tf32")
             y_sum_terms = tl.dot(a_number, b_rest, y_sum_terms, input_precision="tf32")
@@ -163,10 +175,10 @@ def bmm_right_ahead(
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
             if y_tiles is None:
-                tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
             else:
                 y_tiles.store(
-                    [i.to(tl.int32), first_m, column],
+                    [batch.to(tl.int32), first_m, column],
                     y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
                 )
 
@@ -184,23 +196,24 @@ def bmm_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             a = (
-                a_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             b = (
-                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
                 if B_TURNED
-                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -212,10 +225,10 @@ def bmm_persistent(
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
             if y_tiles is None:
-                tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
             else:
                 y_tiles.store(
-                    [i.to(tl.int32), first_m, column],
+                    [batch.to(tl.int32), first_m, column],
                     y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
                 )
 
@@ -233,41 +246,44 @@ def bmm_strips(
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             b = (
-                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
                 if B_TURNED
-                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             a = (
-                a_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             y_sum_0 = tl.dot(a, b, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             a2 = (
-                a_tiles.load([i.to(tl.int32), start, first_m + BLOCK_M]).reshape(BLOCK_K, BLOCK_M).T
+                a_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), first_m + BLOCK_M, start]).reshape(
+                else a_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
             y_sum_1 = tl.dot(a2, b, y_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             a3 = (
-                a_tiles.load([i.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                a_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                else a_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
@@ -276,14 +292,14 @@ def bmm_strips(
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
             if y_tiles is None:
-                tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
             else:
                 y_tiles.store(
-                    [i.to(tl.int32), first_row, first_n],
+                    [batch.to(tl.int32), first_row, first_n],
                     y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
                 )
 
@@ -295,31 +311,32 @@ def bmm_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles % B, tl.int64)
+        batch = tl.cast(turn // tiles % B, tl.int64)
         part = turn // (tiles * B)
         begin = part * CHUNK
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             a = (
-                a_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                a_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else a_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             b = (
-                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
                 if B_TURNED
-                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -327,7 +344,7 @@ def bmm_parts(
         n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
         inside = (m < M) & (n < N)
         tl.store(
-            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * N + n,
+            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
             y_sum,
             mask=inside,
         )
@@ -341,13 +358,12 @@ def bmm_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    i = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -355,14 +371,18 @@ def bmm_tiles(
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a = tl.load(
-            a_ptr + i * a_i + m * a_m + k[None, :] * a_k, mask=(m < M) & (k[None, :] < K), other=0.0
+            a_ptr + batch * a_i + m * a_m + k[None, :] * a_k,
+            mask=(m < M) & (k[None, :] < K),
+            other=0.0,
         )
         b = tl.load(
-            b_ptr + i * b_i + k[:, None] * b_k + n * b_n, mask=(n < N) & (k[:, None] < K), other=0.0
+            b_ptr + batch * b_i + k[:, None] * b_k + n * b_n,
+            mask=(n < N) & (k[:, None] < K),
+            other=0.0,
         )
         y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+    tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 @triton.jit
@@ -376,13 +396,12 @@ def bmm_pointer_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * B)
     begin = part * CHUNK
-    i = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -390,15 +409,21 @@ def bmm_pointer_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a = tl.load(
-            a_ptr + i * a_i + m * a_m + k[None, :] * a_k, mask=(m < M) & (k[None, :] < K), other=0.0
+            a_ptr + batch * a_i + m * a_m + k[None, :] * a_k,
+            mask=(m < M) & (k[None, :] < K),
+            other=0.0,
         )
         b = tl.load(
-            b_ptr + i * b_i + k[:, None] * b_k + n * b_n, mask=(n < N) & (k[:, None] < K), other=0.0
+            b_ptr + batch * b_i + k[:, None] * b_k + n * b_n,
+            mask=(n < N) & (k[:, None] < K),
+            other=0.0,
         )
         y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     tl.store(
-        y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * N + n, y_sum, mask=inside
+        y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
+        y_sum,
+        mask=inside,
     )
 
 
@@ -413,16 +438,16 @@ def bmm_combine(
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < M) & (n < N)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         y_sum += tl.load(
-            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * N + n,
+            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * N + n,
             mask=inside,
             other=0,
         )
-    tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+    tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 def choose_bmm(
@@ -875,14 +900,16 @@ def bmm_backward_da_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -892,10 +919,10 @@ def bmm_backward_da_tf32x3(
                 product = step // TERMS
                 start = first_k + step % TERMS
                 dy_part = dy_tiles.load(
-                    [i.to(tl.int32), first_m + (product == 0) * M, start]
+                    [batch.to(tl.int32), first_m + (product == 0) * M, start]
                 ).reshape(BLOCK_M, BLOCK_K)
                 b_part = (
-                    b_tiles.load([i.to(tl.int32), first_n + (product == 1) * K, start])
+                    b_tiles.load([batch.to(tl.int32), first_n + (product == 1) * K, start])
                     .reshape(BLOCK_N, BLOCK_K)
                     .T
                 )
@@ -911,14 +938,14 @@ def bmm_backward_da_tf32x3(
             )
             for quarter in tl.static_range(2):
                 column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
-                k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
-                inside = (m < M) & (k2 < K)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (n < K)
                 da_sum = da_sum_quarters[quarter]
                 if da_tiles is None:
-                    tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                    tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
                 else:
                     da_tiles.store(
-                        [i.to(tl.int32), first_m, column],
+                        [batch.to(tl.int32), first_m, column],
                         da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 4),
                     )
 
@@ -935,42 +962,45 @@ def bmm_backward_da_left_ahead(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, N, BLOCK_K):
             b = (
-                b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
+                b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
                 if B_TURNED
-                else b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
+                else b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
             )
             b_number, b_rest = lib.tf32_parts(b)
-            dy_number = dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            dy_number = (
+                dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            )
             dy_rest = (
-                dy_tiles.load([i.to(tl.int32), first_m + M, start]).reshape(BLOCK_M, BLOCK_K).T
+                dy_tiles.load([batch.to(tl.int32), first_m + M, start]).reshape(BLOCK_M, BLOCK_K).T
             )
             # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
             da_sum_terms = tl.dot(b_rest, dy_number, input_precision="tf32")
             da_sum_terms = tl.dot(b_number, dy_rest, da_sum_terms, input_precision="tf32")
             da_sum += tl.dot(b_number, dy_number, da_sum_terms, input_precision="tf32")
-
         da_sum = da_sum.T
+
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (k2 < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
             else:
                 da_tiles.store(
-                    [i.to(tl.int32), first_m, column],
+                    [batch.to(tl.int32), first_m, column],
                     da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
                 )
 
@@ -987,22 +1017,27 @@ def bmm_backward_da_right_ahead(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = (
-                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             dy_number, dy_rest = lib.tf32_parts(dy)
-            b_number = b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-            b_rest = b_tiles.load([i.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
+            b_number = (
+                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+            )
+            b_rest = (
+                b_tiles.load([batch.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
+            )
             # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
             da_sum_terms = tl.dot(dy_rest, b_number, input_precision="tf32")
             da_sum_terms = tl.dot(dy_number, b_rest, da_sum_terms, input_precision="tf32")
@@ -1012,14 +1047,14 @@ def bmm_backward_da_right_ahead(
         da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (k2 < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
             else:
                 da_tiles.store(
-                    [i.to(tl.int32), first_m, column],
+                    [batch.to(tl.int32), first_m, column],
                     da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
                 )
 
@@ -1037,23 +1072,24 @@ def bmm_backward_da_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = (
-                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             b = (
-                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
                 if B_TURNED
-                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
@@ -1061,14 +1097,14 @@ def bmm_backward_da_persistent(
         da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (k2 < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
             else:
                 da_tiles.store(
-                    [i.to(tl.int32), first_m, column],
+                    [batch.to(tl.int32), first_m, column],
                     da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
                 )
 
@@ -1086,43 +1122,44 @@ def bmm_backward_da_strips(
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         da_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             b = (
-                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
                 if B_TURNED
-                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             dy = (
-                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             da_sum_0 = tl.dot(dy, b, da_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
-                dy_tiles.load([i.to(tl.int32), start, first_m + BLOCK_M])
+                dy_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m + BLOCK_M, start]).reshape(
+                else dy_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
             da_sum_1 = tl.dot(dy2, b, da_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
-                dy_tiles.load([i.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                dy_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                else dy_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
@@ -1131,14 +1168,14 @@ def bmm_backward_da_strips(
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (m < M) & (k2 < K)
             da_sum = (da_sum_0, da_sum_1, da_sum_2)[strip]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
             if da_tiles is None:
-                tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
             else:
                 da_tiles.store(
-                    [i.to(tl.int32), first_row, first_n],
+                    [batch.to(tl.int32), first_row, first_n],
                     da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
                 )
 
@@ -1150,39 +1187,40 @@ def bmm_backward_da_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles % B, tl.int64)
+        batch = tl.cast(turn // tiles % B, tl.int64)
         part = turn // (tiles * B)
         begin = part * CHUNK
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
             dy = (
-                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             b = (
-                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                b_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
                 if B_TURNED
-                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                else b_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (k2 < K)
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (n < K)
         tl.store(
-            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * K + k2,
+            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
             da_sum,
             mask=inside,
         )
@@ -1196,32 +1234,31 @@ def bmm_backward_da_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    i = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + i * dy_i + m * dy_m + n[None, :] * dy_n,
-            mask=(m < M) & (n[None, :] < N),
+            dy_ptr + batch * dy_i + m * dy_m + k[None, :] * dy_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         )
         b = tl.load(
-            b_ptr + i * b_i + k2 * b_k2 + n[:, None] * b_n,
-            mask=(k2 < K) & (n[:, None] < N),
+            b_ptr + batch * b_i + n * b_k2 + k[:, None] * b_n,
+            mask=(n < K) & (k[:, None] < N),
             other=0.0,
         )
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (k2 < K)
-    tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
 
 
 @triton.jit
@@ -1235,33 +1272,34 @@ def bmm_backward_da_pointer_parts(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * B)
     begin = part * CHUNK
-    i = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + i * dy_i + m * dy_m + n[None, :] * dy_n,
-            mask=(m < M) & (n[None, :] < N),
+            dy_ptr + batch * dy_i + m * dy_m + k[None, :] * dy_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         )
         b = tl.load(
-            b_ptr + i * b_i + k2 * b_k2 + n[:, None] * b_n,
-            mask=(k2 < K) & (n[:, None] < N),
+            b_ptr + batch * b_i + n * b_k2 + k[:, None] * b_n,
+            mask=(n < K) & (k[:, None] < N),
             other=0.0,
         )
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (k2 < K)
+    inside = (m < M) & (n < K)
     tl.store(
-        da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * K + k2, da_sum, mask=inside
+        da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
+        da_sum,
+        mask=inside,
     )
 
 
@@ -1275,17 +1313,17 @@ def bmm_backward_da_combine(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (m < M) & (k2 < K)
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < M) & (n < K)
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         da_sum += tl.load(
-            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * K + k2,
+            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * M + m) * K + n,
             mask=inside,
             other=0,
         )
-    tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+    tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
 
 
 @triton.jit
@@ -1297,14 +1335,16 @@ def bmm_backward_db_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, M, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -1314,10 +1354,10 @@ def bmm_backward_db_tf32x3(
                 product = step // TERMS
                 start = first_k + step % TERMS
                 dy_part = dy_tiles.load(
-                    [i.to(tl.int32), first_m + (product == 0) * N, start]
+                    [batch.to(tl.int32), first_m + (product == 0) * N, start]
                 ).reshape(BLOCK_M, BLOCK_K)
                 a_part = (
-                    a_tiles.load([i.to(tl.int32), first_n + (product == 1) * K, start])
+                    a_tiles.load([batch.to(tl.int32), first_n + (product == 1) * K, start])
                     .reshape(BLOCK_N, BLOCK_K)
                     .T
                 )
@@ -1325,7 +1365,7 @@ def bmm_backward_db_tf32x3(
             # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
             db_sum += db_sum_terms
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             db_sum_quarters = tl.split(
@@ -1333,10 +1373,10 @@ def bmm_backward_db_tf32x3(
             )
             for quarter in tl.static_range(2):
                 column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
-                k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
-                inside = (n < N) & (k < K)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < N) & (n < K)
                 db_sum = db_sum_quarters[quarter]
-                tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+                tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1351,38 +1391,41 @@ def bmm_backward_db_left_ahead(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, M, BLOCK_K):
             a = (
-                a_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
+                a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
+                else a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
             )
             a_number, a_rest = lib.tf32_parts(a)
-            dy_number = dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            dy_number = (
+                dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            )
             dy_rest = (
-                dy_tiles.load([i.to(tl.int32), first_m + N, start]).reshape(BLOCK_M, BLOCK_K).T
+                dy_tiles.load([batch.to(tl.int32), first_m + N, start]).reshape(BLOCK_M, BLOCK_K).T
             )
             # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
             db_sum_terms = tl.dot(a_rest, dy_number, input_precision="tf32")
             db_sum_terms = tl.dot(a_number, dy_rest, db_sum_terms, input_precision="tf32")
             db_sum += tl.dot(a_number, dy_number, db_sum_terms, input_precision="tf32")
-
         db_sum = db_sum.T
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (n < N) & (k < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1397,35 +1440,40 @@ def bmm_backward_db_right_ahead(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
             dy = (
-                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             dy_number, dy_rest = lib.tf32_parts(dy)
-            a_number = a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-            a_rest = a_tiles.load([i.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
+            a_number = (
+                a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+            )
+            a_rest = (
+                a_tiles.load([batch.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
+            )
             # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
             db_sum_terms = tl.dot(dy_rest, a_number, input_precision="tf32")
             db_sum_terms = tl.dot(dy_number, a_rest, db_sum_terms, input_precision="tf32")
             db_sum += tl.dot(dy_number, a_number, db_sum_terms, input_precision="tf32")
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (n < N) & (k < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1441,34 +1489,35 @@ def bmm_backward_db_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
             dy = (
-                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             a = (
-                a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                else a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (n < N) & (k < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1484,43 +1533,44 @@ def bmm_backward_db_strips(
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        i = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         db_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
             a = (
-                a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                else a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             dy = (
-                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             db_sum_0 = tl.dot(dy, a, db_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
             dy2 = (
-                dy_tiles.load([i.to(tl.int32), start, first_m + BLOCK_M])
+                dy_tiles.load([batch.to(tl.int32), start, first_m + BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m + BLOCK_M, start]).reshape(
+                else dy_tiles.load([batch.to(tl.int32), first_m + BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
             db_sum_1 = tl.dot(dy2, a, db_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
             dy3 = (
-                dy_tiles.load([i.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                dy_tiles.load([batch.to(tl.int32), start, first_m + 2 * BLOCK_M])
                 .reshape(BLOCK_K, BLOCK_M)
                 .T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                else dy_tiles.load([batch.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
                     BLOCK_M, BLOCK_K
                 )
             )
@@ -1528,11 +1578,11 @@ def bmm_backward_db_strips(
 
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
-            n = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (n < N) & (k < K)
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
             db_sum = (db_sum_0, db_sum_1, db_sum_2)[strip]
-            tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < N) & (n < K)
+            tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1542,39 +1592,40 @@ def bmm_backward_db_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = tl.cast(turn // tiles % B, tl.int64)
+        batch = tl.cast(turn // tiles % B, tl.int64)
         part = turn // (tiles * B)
         begin = part * CHUNK
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
             dy = (
-                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             a = (
-                a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                a_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
                 if A_TURNED
-                else a_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                else a_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (n < N) & (k < K)
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < N) & (n < K)
         tl.store(
-            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * N + n) * K + k,
+            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
             db_sum,
             mask=inside,
         )
@@ -1588,30 +1639,31 @@ def bmm_backward_db_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    i = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, M, BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + i * dy_i + m[None, :] * dy_m + n * dy_n,
-            mask=(n < N) & (m[None, :] < M),
+            dy_ptr + batch * dy_i + k[None, :] * dy_m + m * dy_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         )
         a = tl.load(
-            a_ptr + i * a_i + m[:, None] * a_m + k * a_k, mask=(k < K) & (m[:, None] < M), other=0.0
+            a_ptr + batch * a_i + k[:, None] * a_m + n * a_k,
+            mask=(n < K) & (k[:, None] < M),
+            other=0.0,
         )
         db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (n < N) & (k < K)
-    tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+    inside = (m < N) & (n < K)
+    tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1625,31 +1677,34 @@ def bmm_backward_db_pointer_parts(
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     part = tl.program_id(0) // (tiles_m * tiles_n * B)
     begin = part * CHUNK
-    i = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n) % B).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + i * dy_i + m[None, :] * dy_m + n * dy_n,
-            mask=(n < N) & (m[None, :] < M),
+            dy_ptr + batch * dy_i + k[None, :] * dy_m + m * dy_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         )
         a = tl.load(
-            a_ptr + i * a_i + m[:, None] * a_m + k * a_k, mask=(k < K) & (m[:, None] < M), other=0.0
+            a_ptr + batch * a_i + k[:, None] * a_m + n * a_k,
+            mask=(n < K) & (k[:, None] < M),
+            other=0.0,
         )
         db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (n < N) & (k < K)
+    inside = (m < N) & (n < K)
     tl.store(
-        db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * N + n) * K + k, db_sum, mask=inside
+        db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
+        db_sum,
+        mask=inside,
     )
 
 
@@ -1662,18 +1717,18 @@ def bmm_backward_db_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    inside = (n < N) & (k < K)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < N) & (n < K)
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         db_sum += tl.load(
-            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * N + n) * K + k,
+            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + batch) * N + m) * K + n,
             mask=inside,
             other=0,
         )
-    tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+    tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 def choose_bmm_backward_da(

@@ -77,51 +77,50 @@ def conv1d_w_packed_tile(
 def conv1d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, y_ptr, N2, c_padded, N, P, F, x_padded_1, b_0,
     y_0, y_1, y_2,
-    groups: tl.constexpr, R: tl.constexpr, PATCH_N: tl.constexpr, PATCH_P: tl.constexpr,
+    groups: tl.constexpr, R: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles = patches_n_ * patches_p * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0), groups * patches_n * patches_p * tiles_n, tl.num_programs(0), flatten=FLAT
-    ):
-        first_f0 = tile % tiles_n * BLOCK_N
-        first_p = tile // tiles_n % patches_p * PATCH_P
-        first_n = tile // (patches_p * tiles_n) % patches_n * PATCH_N
-        f1 = tl.cast(tile // (patches_n * patches_p * tiles_n), tl.int64)
+    for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_p = tile // tiles_n % patches_p * PATCH_P
+        corner_n_ = tile // (patches_p * tiles_n) % patches_n_ * PATCH_N_
+        batch = tl.cast(tile // tiles, tl.int64)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * tl.cdiv(c_padded, BLOCK_K)):
-            r = start % R
-            c = start // R * BLOCK_K
-            x_padded_l = r * dil - pad
+            tap = start % R
+            k = start // R * BLOCK_K
+            x_padded_l = tap * dil - pad
             x_padded = x_padded_patches.load(
                 [
-                    first_n,
-                    first_p + lib.floor_div(x_padded_l, stride),
-                    tl.cast(f1, tl.int32),
-                    tl.cast(c + lib.floor_mod(x_padded_l, stride) * x_padded_1, tl.int32),
+                    corner_n_,
+                    corner_p + lib.floor_div(x_padded_l, stride),
+                    tl.cast(batch, tl.int32),
+                    tl.cast(k + lib.floor_mod(x_padded_l, stride) * x_padded_1, tl.int32),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
             w_padded = w_padded_tiles.load(
-                [first_f0 + tl.cast(f1 * (F // groups), tl.int32), c + r * c_padded]
+                [first_n + tl.cast(batch * (F // groups), tl.int32), k + tap * c_padded]
             )
             y_sum = tl.dot(
                 w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        n = tl.cast(first_n, tl.int64) + place // PATCH_P
-        p = tl.cast(first_p, tl.int64) + place % PATCH_P
-        f0 = tl.cast(first_f0, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n < N) & (p < P) & (f0 < N2)
-        y_places = y_ptr + n * y_0 + p * y_2
-        b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=f0 < N2).to(COMPUTE)
+        n_ = tl.cast(corner_n_, tl.int64) + place // PATCH_P
+        p = tl.cast(corner_p, tl.int64) + place % PATCH_P
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n_ < N) & (p < P) & (n < N2)
+        y_places = y_ptr + n_ * y_0 + p * y_2
+        b_f = n + batch * (F // groups)
+        b = tl.load(b_ptr + b_f * b_0, mask=n < N2).to(COMPUTE)
         y = b + y_sum
         tl.store(y_places + b_f * y_1, y, mask=inside)
 
@@ -138,61 +137,57 @@ def conv1d_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // P
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // P
     p = m % P
     x_padded_l0 = p * stride - pad
     x_padded_rows = (
         x_padded_ptr
-        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(n_, tl.int64) * x_padded_0
         + tl.cast(x_padded_l0, tl.int64) * x_padded_1
-        + f1 * x_padded_2
+        + batch * x_padded_2
     )
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(R * chunks):
-        r = start // chunks
-        c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        x_padded_terms = tl.cast(r * dil, tl.int64) * x_padded_1 + c[None, :] * x_padded_3
-        x_padded_l = x_padded_l0 + r * dil
+        tap = start // chunks
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        x_padded_terms = tl.cast(tap * dil, tl.int64) * x_padded_1 + k[None, :] * x_padded_3
+        x_padded_l = x_padded_l0 + tap * dil
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
-            mask=(m < M) & (c[None, :] < c_padded) & (x_padded_l >= 0) & (x_padded_l < L),
+            mask=(m < M) & (k[None, :] < c_padded) & (x_padded_l >= 0) & (x_padded_l < L),
             other=0.0,
         )
         w_padded = tl.load(
             w_padded_ptr
-            + f1 * w_padded_f1
-            + f0 * w_padded_f0
-            + tl.cast(r, tl.int64) * w_padded_r
-            + c[:, None] * w_padded_c,
-            mask=(f0 < N2) & (c[:, None] < c_padded),
+            + batch * w_padded_f1
+            + n * w_padded_f0
+            + tl.cast(tap, tl.int64) * w_padded_r
+            + k[:, None] * w_padded_c,
+            mask=(n < N2) & (k[:, None] < c_padded),
             other=0.0,
         )
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + f1 * b_f1
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
+    b_rows = b_ptr + batch * b_f1
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
         y = b + y_sum
-        y_f = f0 + f1 * (F // groups)
+        y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
@@ -208,17 +203,16 @@ def conv1d_lanes(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // P
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // P
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     p = m % P
     x_lanes_l0 = p * stride - pad
@@ -226,9 +220,9 @@ def conv1d_lanes(
     x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
     x_lanes_rows = (
         x_lanes_ptr
-        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(n_, tl.int64) * x_lanes_0
         + tl.cast(x_lanes_l0, tl.int64) * x_lanes_1
-        + f1 * x_lanes_2
+        + batch * x_lanes_2
     )
     w_lanes_f1 = tl.multiple_of(tl.cast(w_lanes_f1, tl.int64), STEP_W_LANES)
     w_lanes_f0 = tl.multiple_of(tl.cast(w_lanes_f0, tl.int64), STEP_W_LANES)
@@ -246,27 +240,24 @@ def conv1d_lanes(
         )
         w_lanes = tl.load(
             w_lanes_ptr
-            + f1 * w_lanes_f1
-            + f0 * w_lanes_f0
+            + batch * w_lanes_f1
+            + n * w_lanes_f0
             + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(f0 < N2) & (k[:, None] < R * c_lanes),
+            mask=(n < N2) & (k[:, None] < R * c_lanes),
             other=0.0,
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + f1 * b_f1
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
+    b_rows = b_ptr + batch * b_f1
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
         y = b + y_sum
-        y_f = f0 + f1 * (F // groups)
+        y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
@@ -284,7 +275,7 @@ def conv1d_channels(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tile // tiles % spans).to(tl.int64) * STEPS
     f1 = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    n = (row // (F // groups)).to(tl.int64)
+    n_ = (row // (F // groups)).to(tl.int64)
     x_c0 = f1 * Cg
     x_l0 = p * stride - pad
     f0 = (row % (F // groups)).to(tl.int64)
@@ -296,7 +287,7 @@ def conv1d_channels(
                 x_c = x_c0 + c
                 x_l = x_l0 + (i * stride + r * dil)
                 x = tl.load(
-                    x_ptr + n * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_l * x_2,
+                    x_ptr + n_ * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_l * x_2,
                     mask=((row < rows) & (x_l >= 0) & (x_l < L)) & (f1 < groups),
                     other=0.0,
                 ).to(COMPUTE)
@@ -313,7 +304,7 @@ def conv1d_channels(
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n * y_0 + y_f * y_1 + (p + i) * y_2,
+            y_ptr + n_ * y_0 + y_f * y_1 + (p + i) * y_2,
             ys[i],
             mask=(row < rows) & (p + i < P) & (f1 < groups),
         )
@@ -338,7 +329,7 @@ def conv1d_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + R * dil - dil - pad) // RUN
     x_l0 = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // ((F // groups) * groups)).to(tl.int64)
+    n_ = (row // ((F // groups) * groups)).to(tl.int64)
     f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
@@ -356,7 +347,7 @@ def conv1d_runs(
             for a in tl.static_range(FIRST, LAST + 1):
                 x_l = x_l0 + i * (BLOCK * stride) + a * RUN
                 x_run = tl.load(
-                    x_ptr + n * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                    x_ptr + n_ * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
                     mask=(row < rows) & ((x_l >= 0) & (x_l < L)),
                     other=0.0,
                 )
@@ -376,7 +367,7 @@ def conv1d_runs(
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n * y_0 + y_f * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
+            y_ptr + n_ * y_0 + y_f * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
             ys[i],
             mask=(row < rows) & (p + i * BLOCK < P),
         )
@@ -395,7 +386,7 @@ def conv1d_window(
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    n = (row // ((F // groups) * groups)).to(tl.int64)
+    n_ = (row // ((F // groups) * groups)).to(tl.int64)
     f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_l0 = p * stride - pad
@@ -408,7 +399,7 @@ def conv1d_window(
                 x_c = x_c0 + c
                 x_l = x_l0 + ((i * BLOCK) * stride + r * dil)
                 x = tl.load(
-                    x_ptr + n * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                    x_ptr + n_ * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
                     mask=(row < rows) & ((p + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
                     other=0.0,
                 ).to(COMPUTE)
@@ -425,7 +416,7 @@ def conv1d_window(
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n * y_0 + y_f * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
+            y_ptr + n_ * y_0 + y_f * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
             ys[i],
             mask=(row < rows) & (p + i * BLOCK < P),
         )
@@ -446,8 +437,9 @@ def conv1d_rows(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -458,20 +450,20 @@ def conv1d_rows(
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            f0 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (f0 < F)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + f0 * b_f0, mask=f0 < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_f0, mask=n < F).to(COMPUTE)
             y = b + y_sum
             if y_tiles is None:
-                tl.store(y_ptr + m * y_m + f0 * y_f0, y, mask=inside)
+                tl.store(y_ptr + m * y_m + n * y_f0, y, mask=inside)
             else:
                 y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
 def conv1d_planes(
-    x_tiles, w_tiles, b_ptr, y_ptr, N, P, F, Cg, b_f0, y_n, y_f0, y_p,
+    x_tiles, w_tiles, b_ptr, y_ptr, N, P, F, Cg, b_f0, y_n_, y_f0, y_p,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -482,32 +474,33 @@ def conv1d_planes(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        n = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = (
-                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if X_TURNED
-                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        p = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            f0 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (p < P) & (f0 < F)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < P) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + f0 * b_f0, mask=f0 < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_f0, mask=n < F).to(COMPUTE)
             y = b + y_sum
-            tl.store(y_ptr + n * y_n + f0 * y_f0 + p * y_p, y, mask=inside)
+            tl.store(y_ptr + batch * y_n_ + n * y_f0 + m * y_p, y, mask=inside)
 
 
 @triton.jit
@@ -522,23 +515,22 @@ def conv1d_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // P
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // P
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
-    x_c0 = f1 * Cg
+    x_c0 = batch * Cg
     p = m % P
     x_l0 = p * stride - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
-    x_rows = x_ptr + tl.cast(n, tl.int64) * x_0 + x_c0 * x_1 + tl.cast(x_l0, tl.int64) * x_2
+    x_rows = x_ptr + tl.cast(n_, tl.int64) * x_0 + x_c0 * x_1 + tl.cast(x_l0, tl.int64) * x_2
     w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
     w_f0 = tl.multiple_of(tl.cast(w_f0, tl.int64), STEP_W)
     w_r = tl.multiple_of(tl.cast(w_r, tl.int64), STEP_W)
@@ -557,25 +549,26 @@ def conv1d_tiles(
         c = k[:, None] % Cg
         r = k[:, None] // Cg
         w = tl.load(
-            w_ptr + f1 * w_f1 + f0 * w_f0 + tl.cast(c, tl.int64) * w_c + tl.cast(r, tl.int64) * w_r,
-            mask=(f0 < N2) & (k[:, None] < Cg * R),
+            w_ptr
+            + batch * w_f1
+            + n * w_f0
+            + tl.cast(c, tl.int64) * w_c
+            + tl.cast(r, tl.int64) * w_r,
+            mask=(n < N2) & (k[:, None] < Cg * R),
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + f1 * b_f1
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
+    b_rows = b_ptr + batch * b_f1
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
         y = b + y_sum
-        y_f = f0 + f1 * (F // groups)
+        y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
@@ -1007,10 +1000,10 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "patches":
-        PATCH_N, PATCH_P = lib.patch(config["BLOCK_M"], N, P)
-        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P)
+        PATCH_N_, PATCH_P = lib.patch(config["BLOCK_M"], N, P)
+        PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P)
         x_padded_patches = lib.descriptor(
-            lib.every(x_padded, 1, stride, 1), PATCH_N, PATCH_P, 1, config["BLOCK_K"]
+            lib.every(x_padded, 1, stride, 1), PATCH_N_, PATCH_P, 1, config["BLOCK_K"]
         )
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, R * c_padded), config["BLOCK_N"], config["BLOCK_K"]
@@ -1025,7 +1018,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv1d_patches[grid](
             x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, F,
             x_padded.stride(1), b.stride(0), *y.stride(),
-            groups=groups, R=R, PATCH_N=PATCH_N, PATCH_P=PATCH_P, dil=dil, pad=pad, stride=stride,
+            groups=groups, R=R, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, dil=dil, pad=pad, stride=stride,
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -1371,32 +1364,31 @@ def conv1d_backward_dx_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // L
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // L
     l = m % L
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(f0_padded, BLOCK_K)
     for start in range(R * chunks):
-        r2 = start // chunks
-        f0 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy_padded_p_num = l + pad - r2 * dil
+        tap = start // chunks
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy_padded_p_num = l + pad - tap * dil
         dy_padded = tl.load(
             dy_padded_ptr
-            + tl.cast(n, tl.int64) * dy_padded_0
+            + tl.cast(n_, tl.int64) * dy_padded_0
             + tl.cast(dy_padded_p_num // stride, tl.int64) * dy_padded_1
-            + f1 * dy_padded_2
-            + f0[None, :] * dy_padded_3,
+            + batch * dy_padded_2
+            + k[None, :] * dy_padded_3,
             mask=(m < M)
-            & (f0[None, :] < f0_padded)
+            & (k[None, :] < f0_padded)
             & (dy_padded_p_num % stride == 0)
             & (dy_padded_p_num >= 0)
             & (dy_padded_p_num // stride < P),
@@ -1404,25 +1396,22 @@ def conv1d_backward_dx_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + c20 * w_padded_c20
-            + tl.cast(r2, tl.int64) * w_padded_r2
-            + f1 * w_padded_f1
-            + f0[:, None] * w_padded_f0,
-            mask=(c20 < Cg) & (f0[:, None] < f0_padded),
+            + n * w_padded_c20
+            + tl.cast(tap, tl.int64) * w_padded_r2
+            + batch * w_padded_f1
+            + k[:, None] * w_padded_f0,
+            mask=(n < Cg) & (k[:, None] < f0_padded),
             other=0.0,
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < Cg)
         dx_sum = dx_sum_halves[half]
-        c20 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c20 < Cg)
-        dx_c = c20 + f1 * Cg
+        dx_c = n + batch * Cg
         tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
 
 
@@ -1438,17 +1427,16 @@ def conv1d_backward_dx_lanes(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // L
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // L
     dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
     l = m % L
     dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
@@ -1464,9 +1452,9 @@ def conv1d_backward_dx_lanes(
         f0 = k[None, :] % f0_lanes
         dy_lanes = tl.load(
             dy_lanes_ptr
-            + tl.cast(n, tl.int64) * dy_lanes_0
+            + tl.cast(n_, tl.int64) * dy_lanes_0
             + tl.cast(dy_lanes_p_num // stride, tl.int64) * dy_lanes_1
-            + f1 * dy_lanes_2
+            + batch * dy_lanes_2
             + tl.cast(f0, tl.int64) * dy_lanes_3,
             mask=(m < M)
             & (k[None, :] < R * f0_lanes)
@@ -1479,25 +1467,22 @@ def conv1d_backward_dx_lanes(
         f0 = k[:, None] % f0_lanes
         w_lanes = tl.load(
             w_lanes_ptr
-            + c20 * w_lanes_c20
+            + n * w_lanes_c20
             + tl.cast(r2, tl.int64) * w_lanes_r2
-            + f1 * w_lanes_f1
+            + batch * w_lanes_f1
             + tl.cast(f0, tl.int64) * w_lanes_f0,
-            mask=(c20 < Cg) & (k[:, None] < R * f0_lanes),
+            mask=(n < Cg) & (k[:, None] < R * f0_lanes),
             other=0.0,
         )
         dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < Cg)
         dx_sum = dx_sum_halves[half]
-        c20 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c20 < Cg)
-        dx_c = c20 + f1 * Cg
+        dx_c = n + batch * Cg
         tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
 
 
@@ -1514,7 +1499,7 @@ def conv1d_backward_dx_channels(
     tiles = tl.cdiv(groups, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     f1 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    n = (row // Cg_L).to(tl.int64)
+    n_ = (row // Cg_L).to(tl.int64)
     dy_f0 = f1 * (F // groups)
     l = (row % L).to(tl.int64)
     c20 = (row // L % Cg).to(tl.int64)
@@ -1528,7 +1513,7 @@ def conv1d_backward_dx_channels(
                 dy_p_num = l + pad - r2 * dil
                 dy = tl.load(
                     dy_ptr
-                    + n * dy_0
+                    + n_ * dy_0
                     + tl.cast(dy_f, tl.int64) * dy_1
                     + dy_p_num // stride * dy_2_2,
                     mask=(
@@ -1552,7 +1537,7 @@ def conv1d_backward_dx_channels(
     for i in tl.static_range(STEPS):
         dx_c = dx_c0 + ((i * BLOCK) * Cg)
         tl.store(
-            dx_ptr + n * dx_0 + dx_c * dx_1 + l * dx_2,
+            dx_ptr + n_ * dx_0 + dx_c * dx_1 + l * dx_2,
             dxs[i],
             mask=(row < rows) & (f1 + i * BLOCK < groups),
         )
@@ -1571,7 +1556,7 @@ def conv1d_backward_dx_window(
     tiles = tl.cdiv(L, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     l = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    n = (row // Cg_groups).to(tl.int64)
+    n_ = (row // Cg_groups).to(tl.int64)
     f1 = (row // Cg % groups).to(tl.int64)
     dy_f0 = f1 * (F // groups)
     c20 = (row % Cg).to(tl.int64)
@@ -1584,7 +1569,7 @@ def conv1d_backward_dx_window(
                 dy_p_num = i * BLOCK + l + pad - r2 * dil
                 dy = tl.load(
                     dy_ptr
-                    + n * dy_0
+                    + n_ * dy_0
                     + dy_f * dy_1
                     + tl.cast(dy_p_num // stride, tl.int64) * dy_2_2,
                     mask=(row < rows)
@@ -1604,7 +1589,7 @@ def conv1d_backward_dx_window(
     for i in tl.static_range(STEPS):
         dx_c = c20 + f1 * Cg
         tl.store(
-            dx_ptr + n * dx_0 + dx_c * dx_1 + tl.cast(l + i * BLOCK, tl.int64) * dx_2,
+            dx_ptr + n_ * dx_0 + dx_c * dx_1 + tl.cast(l + i * BLOCK, tl.int64) * dx_2,
             dxs[i],
             mask=(row < rows) & (l + i * BLOCK < L),
         )
@@ -1625,8 +1610,9 @@ def conv1d_backward_dx_rows(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1637,18 +1623,18 @@ def conv1d_backward_dx_rows(
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            c20 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (c20 < Cg)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < Cg)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + c20 * dx_c20, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_c20, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def conv1d_backward_dx_planes(
-    dy_tiles, w_tiles, dx_ptr, N, L, Cg, F, dx_n, dx_c20, dx_l,
+    dy_tiles, w_tiles, dx_ptr, N, L, Cg, F, dx_n_, dx_c20, dx_l,
     DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1659,30 +1645,31 @@ def conv1d_backward_dx_planes(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        n = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = (
-                dy_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        l = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            c20 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (l < L) & (c20 < Cg)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < L) & (n < Cg)
             dx_sum = dx_sum_halves[half]
-            tl.store(dx_ptr + n * dx_n + c20 * dx_c20 + l * dx_l, dx_sum, mask=inside)
+            tl.store(dx_ptr + batch * dx_n_ + n * dx_c20 + m * dx_l, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1697,22 +1684,21 @@ def conv1d_backward_dx_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // L
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // L
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
-    dy_f0 = f1 * (F // groups)
+    dy_f0 = batch * (F // groups)
     l = m % L
     dy_2_2 = tl.multiple_of(tl.cast(dy_2_2, tl.int64), STEP_DY)
-    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + dy_f0 * dy_1
+    dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
     w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
     w_c20 = tl.multiple_of(tl.cast(w_c20, tl.int64), STEP_W)
     w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
@@ -1736,31 +1722,28 @@ def conv1d_backward_dx_tiles(
         r2 = k[:, None] // (F // groups)
         w = tl.load(
             w_ptr
-            + f1 * w_f1
+            + batch * w_f1
             + tl.cast(f0, tl.int64) * w_f0
-            + c20 * w_c20
+            + n * w_c20
             + tl.cast(r2, tl.int64) * w_r2,
-            mask=(c20 < Cg) & (k[:, None] < (F // groups) * R),
+            mask=(n < Cg) & (k[:, None] < (F // groups) * R),
             other=0.0,
         )
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < Cg)
         dx_sum = dx_sum_halves[half]
-        c20 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c20 < Cg)
-        dx_c = c20 + f1 * Cg
+        dx_c = n + batch * Cg
         tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv1d_backward_dw_patches(
-    x_padded_patches, dy_padded_tiles, dw_ptr, N2, n_padded, Cg, R, F, x_padded_1, dw_0,
+    x_padded_patches, dy_padded_tiles, dw_ptr, N2, n__padded, Cg, R, F, x_padded_1, dw_0,
     dw_1, dw_2,
     groups: tl.constexpr, P: tl.constexpr, PATCH_C: tl.constexpr, PATCH_R: tl.constexpr,
     stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, COMPUTE: tl.constexpr,
@@ -1771,47 +1754,46 @@ def conv1d_backward_dw_patches(
     patches_c = tl.cdiv(Cg, PATCH_C)
     patches_r = tl.cdiv(R, PATCH_R)
     tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles = patches_c * patches_r * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0), groups * patches_c * patches_r * tiles_n, tl.num_programs(0), flatten=FLAT
-    ):
-        first_f0 = tile % tiles_n * BLOCK_N
-        first_r = tile // tiles_n % patches_r * PATCH_R
-        first_c = tile // (patches_r * tiles_n) % patches_c * PATCH_C
-        f1 = tl.cast(tile // (patches_c * patches_r * tiles_n), tl.int64)
+    for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_r = tile // tiles_n % patches_r * PATCH_R
+        corner_c = tile // (patches_r * tiles_n) % patches_c * PATCH_C
+        batch = tl.cast(tile // tiles, tl.int64)
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(P * tl.cdiv(n_padded, BLOCK_K)):
-            p = start % P
-            n = start // P * BLOCK_K
-            x_padded_l = p * stride - pad
+        for start in range(P * tl.cdiv(n__padded, BLOCK_K)):
+            tap = start % P
+            k = start // P * BLOCK_K
+            x_padded_l = tap * stride - pad
             x_padded = x_padded_patches.load(
                 [
-                    first_c + tl.cast(f1 * Cg, tl.int32),
-                    first_r + lib.floor_div(x_padded_l, dil),
-                    tl.cast(n + lib.floor_mod(x_padded_l, dil) * x_padded_1, tl.int32),
+                    corner_c + tl.cast(batch * Cg, tl.int32),
+                    corner_r + lib.floor_div(x_padded_l, dil),
+                    tl.cast(k + lib.floor_mod(x_padded_l, dil) * x_padded_1, tl.int32),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
             dy_padded = dy_padded_tiles.load(
-                [first_f0 + tl.cast(f1 * (F // groups), tl.int32), n + p * n_padded]
+                [first_n + tl.cast(batch * (F // groups), tl.int32), k + tap * n__padded]
             )
             dw_sum = tl.dot(
                 dy_padded, x_padded.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        c = tl.cast(first_c, tl.int64) + place // PATCH_R
-        r = tl.cast(first_r, tl.int64) + place % PATCH_R
-        f0 = tl.cast(first_f0, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (c < Cg) & (r < R) & (f0 < N2)
+        c = tl.cast(corner_c, tl.int64) + place // PATCH_R
+        r = tl.cast(corner_r, tl.int64) + place % PATCH_R
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (c < Cg) & (r < R) & (n < N2)
         dw_places = dw_ptr + c * dw_1 + r * dw_2
-        dw_f = f0 + f1 * (F // groups)
+        dw_f = n + batch * (F // groups)
         tl.store(dw_places + dw_f * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv1d_backward_dw_taps(
-    x_padded_ptr, dy_padded_ptr, dw_ptr, M, N2, n_padded, R, Cg, L, F, x_padded_0,
-    x_padded_1, x_padded_2, dy_padded_f1, dy_padded_f0, dy_padded_p, dy_padded_n, dw_0,
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, N2, n__padded, R, Cg, L, F, x_padded_0,
+    x_padded_1, x_padded_2, dy_padded_f1, dy_padded_f0, dy_padded_p, dy_padded_n_, dw_0,
     dw_1, dw_2,
     groups: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr, dil: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -1820,57 +1802,53 @@ def conv1d_backward_dw_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
-    x_padded_c0 = c + f1 * Cg
+    x_padded_c0 = c + batch * Cg
     r = m % R
     x_padded_l0 = r * dil - pad
     x_padded_rows = (
         x_padded_ptr + x_padded_c0 * x_padded_0 + tl.cast(x_padded_l0, tl.int64) * x_padded_1
     )
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n_padded, BLOCK_K)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * chunks):
-        p = start // chunks
-        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        x_padded_terms = tl.cast(p * stride, tl.int64) * x_padded_1 + n[None, :] * x_padded_2
-        x_padded_c = c + f1 * Cg
-        x_padded_l = x_padded_l0 + p * stride
+        tap = start // chunks
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        x_padded_terms = tl.cast(tap * stride, tl.int64) * x_padded_1 + k[None, :] * x_padded_2
+        x_padded_c = c + batch * Cg
+        x_padded_l = x_padded_l0 + tap * stride
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
-            mask=(m < M) & (n[None, :] < n_padded) & (x_padded_l >= 0) & (x_padded_l < L),
+            mask=(m < M) & (k[None, :] < n__padded) & (x_padded_l >= 0) & (x_padded_l < L),
             other=0.0,
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + f1 * dy_padded_f1
-            + f0 * dy_padded_f0
-            + tl.cast(p, tl.int64) * dy_padded_p
-            + n[:, None] * dy_padded_n,
-            mask=(f0 < N2) & (n[:, None] < n_padded),
+            + batch * dy_padded_f1
+            + n * dy_padded_f0
+            + tl.cast(tap, tl.int64) * dy_padded_p
+            + k[:, None] * dy_padded_n_,
+            mask=(n < N2) & (k[:, None] < n__padded),
             other=0.0,
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        dw_f = f0 + f1 * (F // groups)
+        dw_f = n + batch * (F // groups)
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
@@ -1878,7 +1856,7 @@ def conv1d_backward_dw_taps(
 def conv1d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, N2, R, Cg, L, F, x_lanes_0, x_lanes_1, x_lanes_2,
     dy_lanes_f1, dy_lanes_f0, dy_lanes_k, dw_0, dw_1, dw_2,
-    groups: tl.constexpr, P: tl.constexpr, n_lanes: tl.constexpr, INDEX: tl.constexpr,
+    groups: tl.constexpr, P: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_X_LANES: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -1886,18 +1864,17 @@ def conv1d_backward_dw_lanes(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
-    x_lanes_c0 = c + f1 * Cg
+    x_lanes_c0 = c + batch * Cg
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     r = m % R
     x_lanes_l0 = r * dil - pad
@@ -1906,38 +1883,37 @@ def conv1d_backward_dw_lanes(
     dy_lanes_f1 = tl.multiple_of(tl.cast(dy_lanes_f1, tl.int64), STEP_DY_LANES)
     dy_lanes_f0 = tl.multiple_of(tl.cast(dy_lanes_f0, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * n_lanes, BLOCK_K):
+    for start in range(0, P * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // n_lanes
-        n = k[None, :] % n_lanes
-        x_lanes_terms = tl.cast(p * stride, tl.int64) * x_lanes_1 + tl.cast(n, tl.int64) * x_lanes_2
-        x_lanes_c = c + f1 * Cg
+        p = k[None, :] // n__lanes
+        n_ = k[None, :] % n__lanes
+        x_lanes_terms = (
+            tl.cast(p * stride, tl.int64) * x_lanes_1 + tl.cast(n_, tl.int64) * x_lanes_2
+        )
+        x_lanes_c = c + batch * Cg
         x_lanes_l = x_lanes_l0 + p * stride
         x_lanes = tl.load(
             x_lanes_rows + x_lanes_terms,
-            mask=(m < M) & (k[None, :] < P * n_lanes) & (x_lanes_l >= 0) & (x_lanes_l < L),
+            mask=(m < M) & (k[None, :] < P * n__lanes) & (x_lanes_l >= 0) & (x_lanes_l < L),
             other=0.0,
         )
         dy_lanes = tl.load(
             dy_lanes_ptr
-            + f1 * dy_lanes_f1
-            + f0 * dy_lanes_f0
+            + batch * dy_lanes_f1
+            + n * dy_lanes_f0
             + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
-            mask=(f0 < N2) & (k[:, None] < P * n_lanes),
+            mask=(n < N2) & (k[:, None] < P * n__lanes),
             other=0.0,
         )
         dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        dw_f = f0 + f1 * (F // groups)
+        dw_f = n + batch * (F // groups)
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
@@ -1971,13 +1947,13 @@ def conv1d_backward_dw_runs(
     dws = ()
     for i in tl.static_range(STEPS):
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for n in tl.static_range(N):
+        for n_ in tl.static_range(N):
             x_c = c + f1 * Cg
             x_line = ()
             for a in tl.static_range(FIRST, LAST + 1):
                 x_l = x_l0 + i * (BLOCK * dil) + a * RUN
                 x_run = tl.load(
-                    x_ptr + tl.cast(n, tl.int64) * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                    x_ptr + tl.cast(n_, tl.int64) * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
                     mask=(row < rows) & ((x_l >= 0) & (x_l < L)),
                     other=0.0,
                 )
@@ -1987,7 +1963,7 @@ def conv1d_backward_dw_runs(
                 dy_f = f0 + f1 * (F // groups)
                 dy = tl.load(
                     dy_ptr
-                    + tl.cast(n, tl.int64) * dy_0
+                    + tl.cast(n_, tl.int64) * dy_0
                     + dy_f * dy_1
                     + tl.cast(p, tl.int64) * dy_2_2,
                     mask=row < rows,
@@ -2023,19 +1999,19 @@ def conv1d_backward_dw_window(
     dws = ()
     for i in tl.static_range(STEPS):
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for n in tl.static_range(N):
+        for n_ in tl.static_range(N):
             for p in tl.static_range(P):
                 x_c = c + f1 * Cg
                 x_l = x_l0 + ((i * BLOCK) * dil + p * stride)
                 x = tl.load(
-                    x_ptr + tl.cast(n, tl.int64) * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                    x_ptr + tl.cast(n_, tl.int64) * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
                     mask=(row < rows) & ((r + i * BLOCK < R) & (x_l >= 0) & (x_l < L)),
                     other=0.0,
                 ).to(COMPUTE)
                 dy_f = f0 + f1 * (F // groups)
                 dy = tl.load(
                     dy_ptr
-                    + tl.cast(n, tl.int64) * dy_0
+                    + tl.cast(n_, tl.int64) * dy_0
                     + dy_f * dy_1
                     + tl.cast(p, tl.int64) * dy_2_2,
                     mask=row < rows,
@@ -2053,7 +2029,7 @@ def conv1d_backward_dw_window(
 
 @triton.jit
 def conv1d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, N2, R, Cg, L, F, x_0, x_1, x_2, dy_n, dy_f1, dy_f0, dy_p,
+    x_ptr, dy_ptr, dw_ptr, M, N2, R, Cg, L, F, x_0, x_1, x_2, dy_n_, dy_f1, dy_f0, dy_p,
     dw_0, dw_1, dw_2,
     groups: tl.constexpr, N: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
@@ -2063,18 +2039,17 @@ def conv1d_backward_dw_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
-    x_c0 = c + f1 * Cg
+    x_c0 = c + batch * Cg
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
     r = m % R
     x_l0 = r * dil - pad
@@ -2086,81 +2061,78 @@ def conv1d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n = k[None, :] % N
+        n_ = k[None, :] % N
         p = k[None, :] // N
-        x_terms = tl.cast(n, tl.int64) * x_0 + tl.cast(p * stride, tl.int64) * x_2
-        x_c = c + f1 * Cg
+        x_terms = tl.cast(n_, tl.int64) * x_0 + tl.cast(p * stride, tl.int64) * x_2
+        x_c = c + batch * Cg
         x_l = x_l0 + p * stride
         x = tl.load(
             x_rows + x_terms,
             mask=(m < M) & (k[None, :] < N * P) & (x_l >= 0) & (x_l < L),
             other=0.0,
         )
-        n = k[:, None] % N
+        n_ = k[:, None] % N
         p = k[:, None] // N
         dy = tl.load(
             dy_ptr
-            + tl.cast(n, tl.int64) * dy_n
-            + f1 * dy_f1
-            + f0 * dy_f0
+            + tl.cast(n_, tl.int64) * dy_n_
+            + batch * dy_f1
+            + n * dy_f0
             + tl.cast(p, tl.int64) * dy_p,
-            mask=(f0 < N2) & (k[:, None] < N * P),
+            mask=(n < N2) & (k[:, None] < N * P),
             other=0.0,
         )
         dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        dw_f = f0 + f1 * (F // groups)
+        dw_f = n + batch * (F // groups)
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv1d_backward_db_rows(
-    dy_ptr, db_ptr, rows, cols, P, dy_n, dy_row, dy_p, db_row,
+    dy_ptr, db_ptr, rows, cols, P, dy_n_, dy_row, dy_p, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
-    n = (col // P).to(tl.int64)
+    n_ = (col // P).to(tl.int64)
     p = (col % P).to(tl.int64)
-    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
 
 
 @triton.jit
 def conv1d_backward_db_loop(
-    dy_ptr, db_ptr, rows, N, P, dy_n, dy_row, dy_p, db_row,
+    dy_ptr, db_ptr, rows, N, P, dy_n_, dy_row, dy_p, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (p < P)
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + p * dy_p, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + p * dy_p, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -2170,14 +2142,14 @@ def conv1d_backward_db_loop(
 
 @triton.jit
 def conv1d_backward_db_part(
-    dy_ptr, db_sum_part_ptr, rows, N, P, dy_n, dy_row, dy_p, CHUNK,
+    dy_ptr, db_sum_part_ptr, rows, N, P, dy_n_, dy_row, dy_p, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
@@ -2185,11 +2157,11 @@ def conv1d_backward_db_part(
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (p < P)
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + p * dy_p, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + p * dy_p, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -2822,14 +2794,14 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     N, C, L = x.shape
     F, Cg, R = w.shape
     P = dy.shape[2]
-    n_lanes = 4 * ((N + 3) // 4)
-    n_padded = 16 * ((N + 15) // 16)
+    n__lanes = 4 * ((N + 3) // 4)
+    n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     batches = groups
     M = Cg * R
     N_ = F // groups
     channels = N
-    padded = n_padded
+    padded = n__padded
     taps = P
     phases = 1
     depth = N * P
@@ -2862,13 +2834,13 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         x_padded = x.permute(1, 2, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, L, n_padded), dtype=x.dtype, device=x.device)
+            x_padded = torch.empty((C, L, n__padded), dtype=x.dtype, device=x.device)
             x_padded[..., N:].zero_()
             launch_conv1d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, P, n_padded), dtype=dy.dtype, device=dy.device)
+            dy_padded = torch.empty((F, P, n__padded), dtype=dy.dtype, device=dy.device)
             dy_padded[..., N:].zero_()
             launch_conv1d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant == "runs":
@@ -2896,7 +2868,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             lib.every(x_padded, 1, dil), PATCH_C, PATCH_R, config["BLOCK_K"]
         )
         dy_padded_tiles = lib.descriptor(
-            dy_padded.reshape(F, P * n_padded), config["BLOCK_N"], config["BLOCK_K"]
+            dy_padded.reshape(F, P * n__padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         grid = (
             (
@@ -2906,17 +2878,17 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             ),
         )
         conv1d_backward_dw_patches[grid](
-            x_padded_patches, dy_padded_tiles, dw, F // groups, n_padded, Cg, R, F,
+            x_padded_patches, dy_padded_tiles, dw, F // groups, n__padded, Cg, R, F,
             x_padded.stride(1), *dw.stride(),
             groups=groups, P=P, PATCH_C=PATCH_C, PATCH_R=PATCH_R, stride=stride, pad=pad, dil=dil,
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        dy_padded = lib.reshaped(dy_padded, groups, F // groups, P, n_padded)
+        dy_padded = lib.reshaped(dy_padded, groups, F // groups, P, n__padded)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_taps[grid](
-            x_padded, dy_padded, dw, Cg * R, F // groups, n_padded, R, Cg, L, F, *x_padded.stride(),
-            *dy_padded.stride(), *dw.stride(),
+            x_padded, dy_padded, dw, Cg * R, F // groups, n__padded, R, Cg, L, F,
+            *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
             groups=groups, P=P, INDEX=INDEX, dil=dil, pad=pad, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2942,21 +2914,21 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         x_lanes = x.permute(1, 2, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, L, n_lanes), dtype=x.dtype, device=x.device)
+            x_lanes = torch.empty((C, L, n__lanes), dtype=x.dtype, device=x.device)
             x_lanes[..., N:].zero_()
             launch_conv1d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
+            dy_lanes = torch.empty((F, P, n__lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = lib.reshaped(dy_lanes, groups, F // groups, P * n_lanes)
+        dy_lanes = lib.reshaped(dy_lanes, groups, F // groups, P * n__lanes)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, Cg * R, F // groups, R, Cg, L, F, *x_lanes.stride(),
             *dy_lanes.stride(), *dw.stride(),
-            groups=groups, P=P, n_lanes=n_lanes, INDEX=INDEX,
+            groups=groups, P=P, n__lanes=n__lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)), dil=dil, pad=pad,
             stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,

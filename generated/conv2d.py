@@ -83,44 +83,40 @@ def conv2d_w_packed_tile(
 def conv2d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, y_ptr, N2, c_padded, N, P, Q, F, x_padded_1,
     x_padded_2, b_0, y_0, y_1, y_2, y_3,
-    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr,
+    groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr,
     PATCH_P: tl.constexpr, PATCH_Q: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
     tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles = patches_n_ * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        groups * patches_n * patches_p * patches_q * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        first_f0 = tile % tiles_n * BLOCK_N
-        first_q = tile // tiles_n % patches_q * PATCH_Q
-        first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
-        first_n = tile // (patches_p * patches_q * tiles_n) % patches_n * PATCH_N
-        f1 = tl.cast(tile // (patches_n * patches_p * patches_q * tiles_n), tl.int64)
+    for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_q = tile // tiles_n % patches_q * PATCH_Q
+        corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
+        corner_n_ = tile // (patches_p * patches_q * tiles_n) % patches_n_ * PATCH_N_
+        batch = tl.cast(tile // tiles, tl.int64)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % (R * S)
-            c = start // (R * S) * BLOCK_K
+            k = start // (R * S) * BLOCK_K
             r = tap // S
             x_padded_h = r * dil - pad
             s = tap % S
             x_padded_w = s * dil - pad
             x_padded = x_padded_patches.load(
                 [
-                    first_n,
-                    first_p + lib.floor_div(x_padded_h, stride),
-                    first_q + lib.floor_div(x_padded_w, stride),
-                    tl.cast(f1, tl.int32),
+                    corner_n_,
+                    corner_p + lib.floor_div(x_padded_h, stride),
+                    corner_q + lib.floor_div(x_padded_w, stride),
+                    tl.cast(batch, tl.int32),
                     tl.cast(
-                        c
+                        k
                         + lib.floor_mod(x_padded_h, stride) * x_padded_1
                         + lib.floor_mod(x_padded_w, stride) * x_padded_2,
                         tl.int32,
@@ -128,21 +124,21 @@ def conv2d_patches(
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
             w_padded = w_padded_tiles.load(
-                [first_f0 + tl.cast(f1 * (F // groups), tl.int32), c + tap * c_padded]
+                [first_n + tl.cast(batch * (F // groups), tl.int32), k + tap * c_padded]
             )
             y_sum = tl.dot(
                 w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        n = tl.cast(first_n, tl.int64) + place // (PATCH_P * PATCH_Q)
-        p = tl.cast(first_p, tl.int64) + place // PATCH_Q % PATCH_P
-        q = tl.cast(first_q, tl.int64) + place % PATCH_Q
-        f0 = tl.cast(first_f0, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n < N) & (p < P) & (q < Q) & (f0 < N2)
-        y_places = y_ptr + n * y_0 + p * y_2 + q * y_3
-        b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=f0 < N2).to(COMPUTE)
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_P * PATCH_Q)
+        p = tl.cast(corner_p, tl.int64) + place // PATCH_Q % PATCH_P
+        q = tl.cast(corner_q, tl.int64) + place % PATCH_Q
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n_ < N) & (p < P) & (q < Q) & (n < N2)
+        y_places = y_ptr + n_ * y_0 + p * y_2 + q * y_3
+        b_f = n + batch * (F // groups)
+        b = tl.load(b_ptr + b_f * b_0, mask=n < N2).to(COMPUTE)
         y = b + y_sum
         tl.store(y_places + b_f * y_1, y, mask=inside)
 
@@ -159,46 +155,45 @@ def conv2d_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // PQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
     p = m // Q % P
     x_padded_h0 = p * stride - pad
     q = m % Q
     x_padded_w0 = q * stride - pad
     x_padded_rows = (
         x_padded_ptr
-        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(n_, tl.int64) * x_padded_0
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
-        + f1 * x_padded_3
+        + batch * x_padded_3
     )
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
-        c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // S
         s = tap % S
         x_padded_terms = (
             tl.cast(r * dil, tl.int64) * x_padded_1
             + tl.cast(s * dil, tl.int64) * x_padded_2
-            + c[None, :] * x_padded_4
+            + k[None, :] * x_padded_4
         )
         x_padded_h = x_padded_h0 + r * dil
         x_padded_w = x_padded_w0 + s * dil
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (c[None, :] < c_padded)
+            & (k[None, :] < c_padded)
             & (x_padded_h >= 0)
             & (x_padded_h < H)
             & (x_padded_w >= 0)
@@ -207,30 +202,30 @@ def conv2d_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + f1 * w_padded_f1
-            + f0 * w_padded_f0
+            + batch * w_padded_f1
+            + n * w_padded_f0
             + tl.cast(tap, tl.int64) * w_padded_tap
-            + c[:, None] * w_padded_c,
-            mask=(f0 < N2) & (c[:, None] < c_padded),
+            + k[:, None] * w_padded_c,
+            mask=(n < N2) & (k[:, None] < c_padded),
             other=0.0,
         )
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + f1 * b_f1
+    b_rows = b_ptr + batch * b_f1
     y_rows = (
-        y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
+        y_ptr
+        + tl.cast(n_, tl.int64) * y_0
+        + tl.cast(p, tl.int64) * y_2
+        + tl.cast(q, tl.int64) * y_3
     )
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
         y = b + y_sum
-        y_f = f0 + f1 * (F // groups)
+        y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
@@ -247,17 +242,16 @@ def conv2d_lanes(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // PQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     p = m // Q % P
     x_lanes_h0 = p * stride - pad
@@ -268,10 +262,10 @@ def conv2d_lanes(
     x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
     x_lanes_rows = (
         x_lanes_ptr
-        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(n_, tl.int64) * x_lanes_0
         + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
-        + f1 * x_lanes_3
+        + batch * x_lanes_3
     )
     w_lanes_f1 = tl.multiple_of(tl.cast(w_lanes_f1, tl.int64), STEP_W_LANES)
     w_lanes_f0 = tl.multiple_of(tl.cast(w_lanes_f0, tl.int64), STEP_W_LANES)
@@ -300,29 +294,29 @@ def conv2d_lanes(
         )
         w_lanes = tl.load(
             w_lanes_ptr
-            + f1 * w_lanes_f1
-            + f0 * w_lanes_f0
+            + batch * w_lanes_f1
+            + n * w_lanes_f0
             + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(f0 < N2) & (k[:, None] < R * S * c_lanes),
+            mask=(n < N2) & (k[:, None] < R * S * c_lanes),
             other=0.0,
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + f1 * b_f1
+    b_rows = b_ptr + batch * b_f1
     y_rows = (
-        y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
+        y_ptr
+        + tl.cast(n_, tl.int64) * y_0
+        + tl.cast(p, tl.int64) * y_2
+        + tl.cast(q, tl.int64) * y_3
     )
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
         y = b + y_sum
-        y_f = f0 + f1 * (F // groups)
+        y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
@@ -340,7 +334,7 @@ def conv2d_channels(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tile // tiles % spans).to(tl.int64) * STEPS
     f1 = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    n = (row // ((F // groups) * P)).to(tl.int64)
+    n_ = (row // ((F // groups) * P)).to(tl.int64)
     x_c0 = f1 * Cg
     p = (row % P).to(tl.int64)
     x_h0 = p * stride - pad
@@ -356,7 +350,7 @@ def conv2d_channels(
                     x_h = x_h0 + (r * dil)
                     x_w = x_w0 + (i * stride + s * dil)
                     x = tl.load(
-                        x_ptr + n * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
+                        x_ptr + n_ * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
                         mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W))
                         & (f1 < groups),
                         other=0.0,
@@ -378,7 +372,7 @@ def conv2d_channels(
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n * y_0 + y_f * y_1 + p * y_2 + (q + i) * y_3,
+            y_ptr + n_ * y_0 + y_f * y_1 + p * y_2 + (q + i) * y_3,
             ys[i],
             mask=(row < rows) & (q + i < Q) & (f1 < groups),
         )
@@ -404,7 +398,7 @@ def conv2d_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + S * dil - dil - pad) // RUN
     x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // ((F // groups) * groups)).to(tl.int64)
+    n_ = (row // ((F // groups) * groups)).to(tl.int64)
     f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_h0 = p * stride - pad
@@ -427,7 +421,7 @@ def conv2d_runs(
                 for a in tl.static_range(FIRST, LAST + 1):
                     x_w = x_w0 + a * RUN
                     x_run = tl.load(
-                        x_ptr + n * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
+                        x_ptr + n_ * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
                         mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
                         other=0.0,
                     )
@@ -451,7 +445,7 @@ def conv2d_runs(
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n * y_0 + y_f * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
+            y_ptr + n_ * y_0 + y_f * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
             ys[i],
             mask=(row < rows) & (p + i < P) & (q < Q),
         )
@@ -471,7 +465,7 @@ def conv2d_window(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tile // tiles % spans).to(tl.int64) * STEPS
     q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    n = (row // ((F // groups) * groups)).to(tl.int64)
+    n_ = (row // ((F // groups) * groups)).to(tl.int64)
     f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_h0 = p * stride - pad
@@ -487,7 +481,7 @@ def conv2d_window(
                     x_h = x_h0 + (i * stride + r * dil)
                     x_w = x_w0 + (s * dil)
                     x = tl.load(
-                        x_ptr + n * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
+                        x_ptr + n_ * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
                         mask=((row < rows) & (x_h >= 0) & (x_h < H))
                         & ((q < Q) & (x_w >= 0) & (x_w < W)),
                         other=0.0,
@@ -509,7 +503,7 @@ def conv2d_window(
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n * y_0 + y_f * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
+            y_ptr + n_ * y_0 + y_f * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
             ys[i],
             mask=(row < rows) & (p + i < P) & (q < Q),
         )
@@ -530,8 +524,9 @@ def conv2d_rows(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -542,20 +537,20 @@ def conv2d_rows(
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            f0 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (f0 < F)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + f0 * b_f0, mask=f0 < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_f0, mask=n < F).to(COMPUTE)
             y = b + y_sum
             if y_tiles is None:
-                tl.store(y_ptr + m * y_m + f0 * y_f0, y, mask=inside)
+                tl.store(y_ptr + m * y_m + n * y_f0, y, mask=inside)
             else:
                 y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
 def conv2d_planes(
-    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, Cg, b_f0, y_n, y_f0, y_m,
+    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, Cg, b_f0, y_n_, y_f0, y_m,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -566,18 +561,19 @@ def conv2d_planes(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        n = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = (
-                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if X_TURNED
-                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -586,12 +582,12 @@ def conv2d_planes(
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            f0 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (f0 < F)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + f0 * b_f0, mask=f0 < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_f0, mask=n < F).to(COMPUTE)
             y = b + y_sum
-            tl.store(y_ptr + n * y_n + f0 * y_f0 + m * y_m, y, mask=inside)
+            tl.store(y_ptr + batch * y_n_ + n * y_f0 + m * y_m, y, mask=inside)
 
 
 @triton.jit
@@ -606,19 +602,18 @@ def conv2d_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // PQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
-    x_c0 = f1 * Cg
+    x_c0 = batch * Cg
     p = m // Q % P
     x_h0 = p * stride - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
@@ -627,7 +622,7 @@ def conv2d_tiles(
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
     x_rows = (
         x_ptr
-        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(n_, tl.int64) * x_0
         + x_c0 * x_1
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
@@ -662,30 +657,30 @@ def conv2d_tiles(
         rs = k[:, None] // Cg
         w = tl.load(
             w_ptr
-            + f1 * w_f1
-            + f0 * w_f0
+            + batch * w_f1
+            + n * w_f0
             + tl.cast(c, tl.int64) * w_c
             + tl.cast(rs, tl.int64) * w_rs,
-            mask=(f0 < N2) & (k[:, None] < Cg * R * S),
+            mask=(n < N2) & (k[:, None] < Cg * R * S),
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + f1 * b_f1
+    b_rows = b_ptr + batch * b_f1
     y_rows = (
-        y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
+        y_ptr
+        + tl.cast(n_, tl.int64) * y_0
+        + tl.cast(p, tl.int64) * y_2
+        + tl.cast(q, tl.int64) * y_3
     )
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
         y = b + y_sum
-        y_f = f0 + f1 * (F // groups)
+        y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
@@ -1132,11 +1127,11 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "patches":
-        PATCH_N, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
-        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        PATCH_N_, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
+        PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_padded_patches = lib.descriptor(
             lib.every(x_padded, 1, stride, stride, 1),
-            PATCH_N,
+            PATCH_N_,
             PATCH_P,
             PATCH_Q,
             1,
@@ -1155,7 +1150,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv2d_patches[grid](
             x_padded_patches, w_padded_tiles, b, y, F // groups, c_padded, N, P, Q, F,
             x_padded.stride(1), x_padded.stride(2), b.stride(0), *y.stride(),
-            groups=groups, R=R, S=S, PATCH_N=PATCH_N, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, dil=dil,
+            groups=groups, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, dil=dil,
             pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -1517,37 +1512,36 @@ def conv2d_backward_dx_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // HW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // HW
     h = m // W % H
     w2 = m % W
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(f0_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
-        f0 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r2 = tap // S
         dy_padded_p_num = h + pad - r2 * dil
         s2 = tap % S
         dy_padded_q_num = w2 + pad - s2 * dil
         dy_padded = tl.load(
             dy_padded_ptr
-            + tl.cast(n, tl.int64) * dy_padded_0
+            + tl.cast(n_, tl.int64) * dy_padded_0
             + tl.cast(dy_padded_p_num // stride, tl.int64) * dy_padded_1
             + tl.cast(dy_padded_q_num // stride, tl.int64) * dy_padded_2
-            + f1 * dy_padded_3
-            + f0[None, :] * dy_padded_4,
+            + batch * dy_padded_3
+            + k[None, :] * dy_padded_4,
             mask=(m < M)
-            & (f0[None, :] < f0_padded)
+            & (k[None, :] < f0_padded)
             & (dy_padded_p_num % stride == 0)
             & (dy_padded_p_num >= 0)
             & (dy_padded_p_num // stride < P)
@@ -1558,30 +1552,27 @@ def conv2d_backward_dx_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + c20 * w_padded_c20
+            + n * w_padded_c20
             + tl.cast(tap, tl.int64) * w_padded_tap
-            + f1 * w_padded_f1
-            + f0[:, None] * w_padded_f0,
-            mask=(c20 < Cg) & (f0[:, None] < f0_padded),
+            + batch * w_padded_f1
+            + k[:, None] * w_padded_f0,
+            mask=(n < Cg) & (k[:, None] < f0_padded),
             other=0.0,
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < Cg)
         dx_sum = dx_sum_halves[half]
-        c20 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c20 < Cg)
-        dx_c = c20 + f1 * Cg
+        dx_c = n + batch * Cg
         tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
 
 
@@ -1598,17 +1589,16 @@ def conv2d_backward_dx_lanes(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // HW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // HW
     dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
     h = m // W % H
     dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
@@ -1628,10 +1618,10 @@ def conv2d_backward_dx_lanes(
         f0 = k[None, :] % f0_lanes
         dy_lanes = tl.load(
             dy_lanes_ptr
-            + tl.cast(n, tl.int64) * dy_lanes_0
+            + tl.cast(n_, tl.int64) * dy_lanes_0
             + tl.cast(dy_lanes_p_num // stride, tl.int64) * dy_lanes_1
             + tl.cast(dy_lanes_q_num // stride, tl.int64) * dy_lanes_2
-            + f1 * dy_lanes_3
+            + batch * dy_lanes_3
             + tl.cast(f0, tl.int64) * dy_lanes_4,
             mask=(m < M)
             & (k[None, :] < R * S * f0_lanes)
@@ -1647,30 +1637,27 @@ def conv2d_backward_dx_lanes(
         f0 = k[:, None] % f0_lanes
         w_lanes = tl.load(
             w_lanes_ptr
-            + c20 * w_lanes_c20
+            + n * w_lanes_c20
             + tl.cast(r2s2, tl.int64) * w_lanes_r2s2
-            + f1 * w_lanes_f1
+            + batch * w_lanes_f1
             + tl.cast(f0, tl.int64) * w_lanes_f0,
-            mask=(c20 < Cg) & (k[:, None] < R * S * f0_lanes),
+            mask=(n < Cg) & (k[:, None] < R * S * f0_lanes),
             other=0.0,
         )
         dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < Cg)
         dx_sum = dx_sum_halves[half]
-        c20 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c20 < Cg)
-        dx_c = c20 + f1 * Cg
+        dx_c = n + batch * Cg
         tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
 
 
@@ -1687,7 +1674,7 @@ def conv2d_backward_dx_channels(
     tiles = tl.cdiv(groups, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     f1 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    n = (row // Cg_H_W).to(tl.int64)
+    n_ = (row // Cg_H_W).to(tl.int64)
     dy_f0 = f1 * (F // groups)
     h = (row // W % H).to(tl.int64)
     w2 = (row % W).to(tl.int64)
@@ -1704,7 +1691,7 @@ def conv2d_backward_dx_channels(
                     dy_q_num = w2 + pad - s2 * dil
                     dy = tl.load(
                         dy_ptr
-                        + n * dy_0
+                        + n_ * dy_0
                         + tl.cast(dy_f, tl.int64) * dy_1
                         + dy_p_num // stride * dy_2_2
                         + dy_q_num // stride * dy_3,
@@ -1733,7 +1720,7 @@ def conv2d_backward_dx_channels(
     for i in tl.static_range(STEPS):
         dx_c = dx_c0 + ((i * BLOCK) * Cg)
         tl.store(
-            dx_ptr + n * dx_0 + dx_c * dx_1 + h * dx_2 + w2 * dx_3,
+            dx_ptr + n_ * dx_0 + dx_c * dx_1 + h * dx_2 + w2 * dx_3,
             dxs[i],
             mask=(row < rows) & (f1 + i * BLOCK < groups),
         )
@@ -1752,7 +1739,7 @@ def conv2d_backward_dx_window(
     tiles = tl.cdiv(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     w2 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    n = (row // Cg_H_groups).to(tl.int64)
+    n_ = (row // Cg_H_groups).to(tl.int64)
     f1 = (row // Cg_H % groups).to(tl.int64)
     dy_f0 = f1 * (F // groups)
     h = (row % H).to(tl.int64)
@@ -1768,7 +1755,7 @@ def conv2d_backward_dx_window(
                     dy_q_num = i * BLOCK + w2 + pad - s2 * dil
                     dy = tl.load(
                         dy_ptr
-                        + n * dy_0
+                        + n_ * dy_0
                         + dy_f * dy_1
                         + dy_p_num // stride * dy_2_2
                         + tl.cast(dy_q_num // stride, tl.int64) * dy_3,
@@ -1799,7 +1786,7 @@ def conv2d_backward_dx_window(
     for i in tl.static_range(STEPS):
         dx_c = c20 + f1 * Cg
         tl.store(
-            dx_ptr + n * dx_0 + dx_c * dx_1 + h * dx_2 + tl.cast(w2 + i * BLOCK, tl.int64) * dx_3,
+            dx_ptr + n_ * dx_0 + dx_c * dx_1 + h * dx_2 + tl.cast(w2 + i * BLOCK, tl.int64) * dx_3,
             dxs[i],
             mask=(row < rows) & (w2 + i * BLOCK < W),
         )
@@ -1820,8 +1807,9 @@ def conv2d_backward_dx_rows(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1832,18 +1820,18 @@ def conv2d_backward_dx_rows(
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            c20 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (c20 < Cg)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < Cg)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + c20 * dx_c20, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_c20, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def conv2d_backward_dx_planes(
-    dy_tiles, w_tiles, dx_ptr, N, M, Cg, F, dx_n, dx_c20, dx_m,
+    dy_tiles, w_tiles, dx_ptr, N, M, Cg, F, dx_n_, dx_c20, dx_m,
     DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1854,18 +1842,19 @@ def conv2d_backward_dx_planes(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        n = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = (
-                dy_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dy_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DY_TURNED
-                else dy_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dy_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -1874,10 +1863,10 @@ def conv2d_backward_dx_planes(
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            c20 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (c20 < Cg)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < Cg)
             dx_sum = dx_sum_halves[half]
-            tl.store(dx_ptr + n * dx_n + c20 * dx_c20 + m * dx_m, dx_sum, mask=inside)
+            tl.store(dx_ptr + batch * dx_n_ + n * dx_c20 + m * dx_m, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1892,24 +1881,23 @@ def conv2d_backward_dx_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // HW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // HW
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
-    dy_f0 = f1 * (F // groups)
+    dy_f0 = batch * (F // groups)
     h = m // W % H
     dy_2_2 = tl.multiple_of(tl.cast(dy_2_2, tl.int64), STEP_DY)
     w2 = m % W
     dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
-    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + dy_f0 * dy_1
+    dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
     w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
     w_c20 = tl.multiple_of(tl.cast(w_c20, tl.int64), STEP_W)
     w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), STEP_W)
@@ -1942,36 +1930,33 @@ def conv2d_backward_dx_tiles(
         r2s2 = k[:, None] // (F // groups)
         w = tl.load(
             w_ptr
-            + f1 * w_f1
+            + batch * w_f1
             + tl.cast(f0, tl.int64) * w_f0
-            + c20 * w_c20
+            + n * w_c20
             + tl.cast(r2s2, tl.int64) * w_r2s2,
-            mask=(c20 < Cg) & (k[:, None] < (F // groups) * R * S),
+            mask=(n < Cg) & (k[:, None] < (F // groups) * R * S),
             other=0.0,
         )
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < Cg)
         dx_sum = dx_sum_halves[half]
-        c20 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c20 < Cg)
-        dx_c = c20 + f1 * Cg
+        dx_c = n + batch * Cg
         tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv2d_backward_dw_patches(
-    x_padded_patches, dy_padded_tiles, dw_ptr, N2, n_padded, Cg, R, S, F, x_padded_1,
+    x_padded_patches, dy_padded_tiles, dw_ptr, N2, n__padded, Cg, R, S, F, x_padded_1,
     x_padded_2, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, PATCH_C: tl.constexpr,
     PATCH_R: tl.constexpr, PATCH_S: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
@@ -1983,33 +1968,29 @@ def conv2d_backward_dw_patches(
     patches_r = tl.cdiv(R, PATCH_R)
     patches_s = tl.cdiv(S, PATCH_S)
     tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles = patches_c * patches_r * patches_s * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        groups * patches_c * patches_r * patches_s * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        first_f0 = tile % tiles_n * BLOCK_N
-        first_s = tile // tiles_n % patches_s * PATCH_S
-        first_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
-        first_c = tile // (patches_r * patches_s * tiles_n) % patches_c * PATCH_C
-        f1 = tl.cast(tile // (patches_c * patches_r * patches_s * tiles_n), tl.int64)
+    for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_s = tile // tiles_n % patches_s * PATCH_S
+        corner_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
+        corner_c = tile // (patches_r * patches_s * tiles_n) % patches_c * PATCH_C
+        batch = tl.cast(tile // tiles, tl.int64)
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(P * Q * tl.cdiv(n_padded, BLOCK_K)):
+        for start in range(P * Q * tl.cdiv(n__padded, BLOCK_K)):
             tap = start % (P * Q)
-            n = start // (P * Q) * BLOCK_K
+            k = start // (P * Q) * BLOCK_K
             p = tap // Q
             x_padded_h = p * stride - pad
             q = tap % Q
             x_padded_w = q * stride - pad
             x_padded = x_padded_patches.load(
                 [
-                    first_c + tl.cast(f1 * Cg, tl.int32),
-                    first_r + lib.floor_div(x_padded_h, dil),
-                    first_s + lib.floor_div(x_padded_w, dil),
+                    corner_c + tl.cast(batch * Cg, tl.int32),
+                    corner_r + lib.floor_div(x_padded_h, dil),
+                    corner_s + lib.floor_div(x_padded_w, dil),
                     tl.cast(
-                        n
+                        k
                         + lib.floor_mod(x_padded_h, dil) * x_padded_1
                         + lib.floor_mod(x_padded_w, dil) * x_padded_2,
                         tl.int32,
@@ -2017,28 +1998,28 @@ def conv2d_backward_dw_patches(
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
             dy_padded = dy_padded_tiles.load(
-                [first_f0 + tl.cast(f1 * (F // groups), tl.int32), n + tap * n_padded]
+                [first_n + tl.cast(batch * (F // groups), tl.int32), k + tap * n__padded]
             )
             dw_sum = tl.dot(
                 dy_padded, x_padded.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        c = tl.cast(first_c, tl.int64) + place // (PATCH_R * PATCH_S)
-        r = tl.cast(first_r, tl.int64) + place // PATCH_S % PATCH_R
-        s = tl.cast(first_s, tl.int64) + place % PATCH_S
-        f0 = tl.cast(first_f0, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (c < Cg) & (r < R) & (s < S) & (f0 < N2)
+        c = tl.cast(corner_c, tl.int64) + place // (PATCH_R * PATCH_S)
+        r = tl.cast(corner_r, tl.int64) + place // PATCH_S % PATCH_R
+        s = tl.cast(corner_s, tl.int64) + place % PATCH_S
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (c < Cg) & (r < R) & (s < S) & (n < N2)
         dw_places = dw_ptr + c * dw_1 + r * dw_2 + s * dw_3
-        dw_f = f0 + f1 * (F // groups)
+        dw_f = n + batch * (F // groups)
         tl.store(dw_places + dw_f * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv2d_backward_dw_taps(
-    x_padded_ptr, dy_padded_ptr, dw_ptr, M, N2, n_padded, RS, Cg, S, R, H, W, F, x_padded_0,
-    x_padded_1, x_padded_2, x_padded_3, dy_padded_f1, dy_padded_f0, dy_padded_tap,
-    dy_padded_n, dw_0, dw_1, dw_2, dw_3,
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, N2, n__padded, RS, Cg, S, R, H, W, F,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, dy_padded_f1, dy_padded_f0,
+    dy_padded_tap, dy_padded_n_, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -2046,18 +2027,17 @@ def conv2d_backward_dw_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
-    x_padded_c0 = c + f1 * Cg
+    x_padded_c0 = c + batch * Cg
     r = m // S % R
     x_padded_h0 = r * dil - pad
     s = m % S
@@ -2069,24 +2049,24 @@ def conv2d_backward_dw_taps(
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n_padded, BLOCK_K)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * Q * chunks):
         tap = start // chunks
-        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         p = tap // Q
         q = tap % Q
         x_padded_terms = (
             tl.cast(p * stride, tl.int64) * x_padded_1
             + tl.cast(q * stride, tl.int64) * x_padded_2
-            + n[None, :] * x_padded_3
+            + k[None, :] * x_padded_3
         )
-        x_padded_c = c + f1 * Cg
+        x_padded_c = c + batch * Cg
         x_padded_h = x_padded_h0 + p * stride
         x_padded_w = x_padded_w0 + q * stride
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (n[None, :] < n_padded)
+            & (k[None, :] < n__padded)
             & (x_padded_h >= 0)
             & (x_padded_h < H)
             & (x_padded_w >= 0)
@@ -2095,11 +2075,11 @@ def conv2d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + f1 * dy_padded_f1
-            + f0 * dy_padded_f0
+            + batch * dy_padded_f1
+            + n * dy_padded_f0
             + tl.cast(tap, tl.int64) * dy_padded_tap
-            + n[:, None] * dy_padded_n,
-            mask=(f0 < N2) & (n[:, None] < n_padded),
+            + k[:, None] * dy_padded_n_,
+            mask=(n < N2) & (k[:, None] < n__padded),
             other=0.0,
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -2111,14 +2091,11 @@ def conv2d_backward_dw_taps(
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        dw_f = f0 + f1 * (F // groups)
+        dw_f = n + batch * (F // groups)
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
@@ -2126,7 +2103,7 @@ def conv2d_backward_dw_taps(
 def conv2d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_lanes_0, x_lanes_1,
     x_lanes_2, x_lanes_3, dy_lanes_f1, dy_lanes_f0, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
-    groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n_lanes: tl.constexpr,
+    groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr,
     INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -2134,18 +2111,17 @@ def conv2d_backward_dw_lanes(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
-    x_lanes_c0 = c + f1 * Cg
+    x_lanes_c0 = c + batch * Cg
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     r = m // S % R
     x_lanes_h0 = r * dil - pad
@@ -2162,23 +2138,23 @@ def conv2d_backward_dw_lanes(
     dy_lanes_f1 = tl.multiple_of(tl.cast(dy_lanes_f1, tl.int64), STEP_DY_LANES)
     dy_lanes_f0 = tl.multiple_of(tl.cast(dy_lanes_f0, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * Q * n_lanes, BLOCK_K):
+    for start in range(0, P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // (Q * n_lanes)
-        q = k[None, :] // n_lanes % Q
-        n = k[None, :] % n_lanes
+        p = k[None, :] // (Q * n__lanes)
+        q = k[None, :] // n__lanes % Q
+        n_ = k[None, :] % n__lanes
         x_lanes_terms = (
             tl.cast(p * stride, tl.int64) * x_lanes_1
             + tl.cast(q * stride, tl.int64) * x_lanes_2
-            + tl.cast(n, tl.int64) * x_lanes_3
+            + tl.cast(n_, tl.int64) * x_lanes_3
         )
-        x_lanes_c = c + f1 * Cg
+        x_lanes_c = c + batch * Cg
         x_lanes_h = x_lanes_h0 + p * stride
         x_lanes_w = x_lanes_w0 + q * stride
         x_lanes = tl.load(
             x_lanes_rows + x_lanes_terms,
             mask=(m < M)
-            & (k[None, :] < P * Q * n_lanes)
+            & (k[None, :] < P * Q * n__lanes)
             & (x_lanes_h >= 0)
             & (x_lanes_h < H)
             & (x_lanes_w >= 0)
@@ -2187,10 +2163,10 @@ def conv2d_backward_dw_lanes(
         )
         dy_lanes = tl.load(
             dy_lanes_ptr
-            + f1 * dy_lanes_f1
-            + f0 * dy_lanes_f0
+            + batch * dy_lanes_f1
+            + n * dy_lanes_f0
             + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
-            mask=(f0 < N2) & (k[:, None] < P * Q * n_lanes),
+            mask=(n < N2) & (k[:, None] < P * Q * n__lanes),
             other=0.0,
         )
         dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -2202,14 +2178,11 @@ def conv2d_backward_dw_lanes(
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        dw_f = f0 + f1 * (F // groups)
+        dw_f = n + batch * (F // groups)
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
@@ -2247,7 +2220,7 @@ def conv2d_backward_dw_runs(
     dws = ()
     for i in tl.static_range(STEPS):
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for n in tl.static_range(N):
+        for n_ in tl.static_range(N):
             for p in tl.static_range(P):
                 x_c = c + f1 * Cg
                 x_h = x_h0 + (i * dil + p * stride)
@@ -2256,7 +2229,7 @@ def conv2d_backward_dw_runs(
                     x_w = x_w0 + a * RUN
                     x_run = tl.load(
                         x_ptr
-                        + tl.cast(n, tl.int64) * x_0
+                        + tl.cast(n_, tl.int64) * x_0
                         + x_c * x_1
                         + x_h * x_2
                         + tl.cast(x_w, tl.int64) * x_3,
@@ -2269,7 +2242,7 @@ def conv2d_backward_dw_runs(
                     dy_f = f0 + f1 * (F // groups)
                     dy = tl.load(
                         dy_ptr
-                        + tl.cast(n, tl.int64) * dy_0
+                        + tl.cast(n_, tl.int64) * dy_0
                         + dy_f * dy_1
                         + tl.cast(p, tl.int64) * dy_2_2
                         + tl.cast(q, tl.int64) * dy_3,
@@ -2308,7 +2281,7 @@ def conv2d_backward_dw_window(
     dws = ()
     for i in tl.static_range(STEPS):
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for n in tl.static_range(N):
+        for n_ in tl.static_range(N):
             for p in tl.static_range(P):
                 for q in tl.static_range(Q):
                     x_c = c + f1 * Cg
@@ -2316,7 +2289,7 @@ def conv2d_backward_dw_window(
                     x_w = x_w0 + (q * stride)
                     x = tl.load(
                         x_ptr
-                        + tl.cast(n, tl.int64) * x_0
+                        + tl.cast(n_, tl.int64) * x_0
                         + x_c * x_1
                         + x_h * x_2
                         + tl.cast(x_w, tl.int64) * x_3,
@@ -2327,7 +2300,7 @@ def conv2d_backward_dw_window(
                     dy_f = f0 + f1 * (F // groups)
                     dy = tl.load(
                         dy_ptr
-                        + tl.cast(n, tl.int64) * dy_0
+                        + tl.cast(n_, tl.int64) * dy_0
                         + dy_f * dy_1
                         + tl.cast(p, tl.int64) * dy_2_2
                         + tl.cast(q, tl.int64) * dy_3,
@@ -2346,7 +2319,7 @@ def conv2d_backward_dw_window(
 
 @triton.jit
 def conv2d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_0, x_1, x_2, x_3, dy_n, dy_f1,
+    x_ptr, dy_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_0, x_1, x_2, x_3, dy_n_, dy_f1,
     dy_f0, dy_pq, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     INDEX: tl.constexpr, STEP_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
@@ -2356,18 +2329,17 @@ def conv2d_backward_dw_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
-    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
-    x_c0 = c + f1 * Cg
+    x_c0 = c + batch * Cg
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
     r = m // S % R
     x_h0 = r * dil - pad
@@ -2382,15 +2354,15 @@ def conv2d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P * Q, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n = k[None, :] % N
+        n_ = k[None, :] % N
         p = k[None, :] // (N * Q)
         q = k[None, :] // N % Q
         x_terms = (
-            tl.cast(n, tl.int64) * x_0
+            tl.cast(n_, tl.int64) * x_0
             + tl.cast(p * stride, tl.int64) * x_2
             + tl.cast(q * stride, tl.int64) * x_3
         )
-        x_c = c + f1 * Cg
+        x_c = c + batch * Cg
         x_h = x_h0 + p * stride
         x_w = x_w0 + q * stride
         x = tl.load(
@@ -2403,15 +2375,15 @@ def conv2d_backward_dw_tiles(
             & (x_w < W),
             other=0.0,
         )
-        n = k[:, None] % N
+        n_ = k[:, None] % N
         pq = k[:, None] // N
         dy = tl.load(
             dy_ptr
-            + tl.cast(n, tl.int64) * dy_n
-            + f1 * dy_f1
-            + f0 * dy_f0
+            + tl.cast(n_, tl.int64) * dy_n_
+            + batch * dy_f1
+            + n * dy_f0
             + tl.cast(pq, tl.int64) * dy_pq,
-            mask=(f0 < N2) & (k[:, None] < N * P * Q),
+            mask=(n < N2) & (k[:, None] < N * P * Q),
             other=0.0,
         )
         dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -2423,56 +2395,55 @@ def conv2d_backward_dw_tiles(
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        f0 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f0 < N2)
-        dw_f = f0 + f1 * (F // groups)
+        dw_f = n + batch * (F // groups)
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv2d_backward_db_rows(
-    dy_ptr, db_ptr, rows, cols, PQ, dy_n, dy_row, dy_pq, db_row,
+    dy_ptr, db_ptr, rows, cols, PQ, dy_n_, dy_row, dy_pq, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
-    n = (col // PQ).to(tl.int64)
+    n_ = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
-    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside, other=0.0).to(
+        COMPUTE
+    )
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
 
 
 @triton.jit
 def conv2d_backward_db_loop(
-    dy_ptr, db_ptr, rows, N, cols, dy_n, dy_row, dy_pq, db_row,
+    dy_ptr, db_ptr, rows, N, cols, dy_n_, dy_row, dy_pq, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -2482,14 +2453,14 @@ def conv2d_backward_db_loop(
 
 @triton.jit
 def conv2d_backward_db_part(
-    dy_ptr, db_sum_part_ptr, rows, N, cols, dy_n, dy_row, dy_pq, CHUNK,
+    dy_ptr, db_sum_part_ptr, rows, N, cols, dy_n_, dy_row, dy_pq, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -2497,11 +2468,11 @@ def conv2d_backward_db_part(
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -3143,14 +3114,14 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = dy.shape[2]
     Q = dy.shape[3]
-    n_lanes = 4 * ((N + 3) // 4)
-    n_padded = 16 * ((N + 15) // 16)
+    n__lanes = 4 * ((N + 3) // 4)
+    n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     batches = groups
     M = Cg * R * S
     N_ = F // groups
     channels = N
-    padded = n_padded
+    padded = n__padded
     taps = P * Q
     phases = 1
     depth = N * P * Q
@@ -3187,13 +3158,13 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         x_padded = x.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, H, W, n_padded), dtype=x.dtype, device=x.device)
+            x_padded = torch.empty((C, H, W, n__padded), dtype=x.dtype, device=x.device)
             x_padded[..., N:].zero_()
             launch_conv2d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
+            dy_padded = torch.empty((F, P, Q, n__padded), dtype=dy.dtype, device=dy.device)
             dy_padded[..., N:].zero_()
             launch_conv2d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant == "runs":
@@ -3229,7 +3200,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             lib.every(x_padded, 1, dil, dil), PATCH_C, PATCH_R, PATCH_S, config["BLOCK_K"]
         )
         dy_padded_tiles = lib.descriptor(
-            dy_padded.reshape(F, P * Q * n_padded), config["BLOCK_N"], config["BLOCK_K"]
+            dy_padded.reshape(F, P * Q * n__padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         grid = (
             (
@@ -3239,17 +3210,17 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             ),
         )
         conv2d_backward_dw_patches[grid](
-            x_padded_patches, dy_padded_tiles, dw, F // groups, n_padded, Cg, R, S, F,
+            x_padded_patches, dy_padded_tiles, dw, F // groups, n__padded, Cg, R, S, F,
             x_padded.stride(1), x_padded.stride(2), *dw.stride(),
             groups=groups, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
             stride=stride, pad=pad, dil=dil, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        dy_padded = lib.reshaped(dy_padded, groups, F // groups, P * Q, n_padded)
+        dy_padded = lib.reshaped(dy_padded, groups, F // groups, P * Q, n__padded)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv2d_backward_dw_taps[grid](
-            x_padded, dy_padded, dw, Cg * R * S, F // groups, n_padded, R * S, Cg, S, R, H, W, F,
+            x_padded, dy_padded, dw, Cg * R * S, F // groups, n__padded, R * S, Cg, S, R, H, W, F,
             *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
             groups=groups, P=P, Q=Q, INDEX=INDEX, dil=dil, pad=pad, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -3277,21 +3248,21 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         x_lanes = x.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            x_lanes = torch.empty((C, H, W, n__lanes), dtype=x.dtype, device=x.device)
             x_lanes[..., N:].zero_()
             launch_conv2d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+            dy_lanes = torch.empty((F, P, Q, n__lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = lib.reshaped(dy_lanes, groups, F // groups, P * Q * n_lanes)
+        dy_lanes = lib.reshaped(dy_lanes, groups, F // groups, P * Q * n__lanes)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv2d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, Cg * R * S, F // groups, R * S, Cg, S, R, H, W, F,
             *x_lanes.stride(), *dy_lanes.stride(), *dw.stride(),
-            groups=groups, P=P, Q=Q, n_lanes=n_lanes, INDEX=INDEX,
+            groups=groups, P=P, Q=Q, n__lanes=n__lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
             dil=dil, pad=pad, stride=stride,
             STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)), COMPUTE=COMPUTE,

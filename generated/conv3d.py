@@ -70,47 +70,43 @@ def conv3d_w_packed_tile(
 def conv3d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, y_ptr, F, c_padded, N, O, P, Q, x_padded_1,
     x_padded_2, x_padded_3, b_0, y_0, y_1, y_2, y_3, y_4,
-    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr,
     PATCH_O: tl.constexpr, PATCH_P: tl.constexpr, PATCH_Q: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_o = tl.cdiv(O, PATCH_O)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
     tiles_n = tl.cdiv(F, BLOCK_N)
+    tiles = patches_n_ * patches_o * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        patches_n * patches_o * patches_p * patches_q * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        first_f = tile % tiles_n * BLOCK_N
-        first_q = tile // tiles_n % patches_q * PATCH_Q
-        first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
-        first_o = tile // (patches_p * patches_q * tiles_n) % patches_o * PATCH_O
-        first_n = tile // (patches_o * patches_p * patches_q * tiles_n) * PATCH_N
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_q = tile // tiles_n % patches_q * PATCH_Q
+        corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
+        corner_o = tile // (patches_p * patches_q * tiles_n) % patches_o * PATCH_O
+        corner_n_ = tile // (patches_o * patches_p * patches_q * tiles_n) * PATCH_N_
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(K * R * S * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % (K * R * S)
-            c = start // (K * R * S) * BLOCK_K
-            k = tap // (R * S)
-            x_padded_d = k - pad
+            k = start // (K * R * S) * BLOCK_K
+            k_ = tap // (R * S)
+            x_padded_d = k_ - pad
             r = tap // S % R
             x_padded_h = r - pad
             s = tap % S
             x_padded_w = s - pad
             x_padded = x_padded_patches.load(
                 [
-                    first_n,
-                    first_o + lib.floor_div(x_padded_d, stride),
-                    first_p + lib.floor_div(x_padded_h, stride),
-                    first_q + lib.floor_div(x_padded_w, stride),
+                    corner_n_,
+                    corner_o + lib.floor_div(x_padded_d, stride),
+                    corner_p + lib.floor_div(x_padded_h, stride),
+                    corner_q + lib.floor_div(x_padded_w, stride),
                     tl.cast(
-                        c
+                        k
                         + lib.floor_mod(x_padded_d, stride) * x_padded_1
                         + lib.floor_mod(x_padded_h, stride) * x_padded_2
                         + lib.floor_mod(x_padded_w, stride) * x_padded_3,
@@ -118,22 +114,22 @@ def conv3d_patches(
                     ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w_padded = w_padded_tiles.load([first_f, c + tap * c_padded])
+            w_padded = w_padded_tiles.load([first_n, k + tap * c_padded])
             y_sum = tl.dot(
                 w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        n = tl.cast(first_n, tl.int64) + place // (PATCH_O * PATCH_P * PATCH_Q)
-        o = tl.cast(first_o, tl.int64) + place // (PATCH_P * PATCH_Q) % PATCH_O
-        p = tl.cast(first_p, tl.int64) + place // PATCH_Q % PATCH_P
-        q = tl.cast(first_q, tl.int64) + place % PATCH_Q
-        f = tl.cast(first_f, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n < N) & (o < O) & (p < P) & (q < Q) & (f < F)
-        y_places = y_ptr + n * y_0 + o * y_2 + p * y_3 + q * y_4
-        b = tl.load(b_ptr + f * b_0, mask=f < F).to(COMPUTE)
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_O * PATCH_P * PATCH_Q)
+        o = tl.cast(corner_o, tl.int64) + place // (PATCH_P * PATCH_Q) % PATCH_O
+        p = tl.cast(corner_p, tl.int64) + place // PATCH_Q % PATCH_P
+        q = tl.cast(corner_q, tl.int64) + place % PATCH_Q
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n_ < N) & (o < O) & (p < P) & (q < Q) & (n < F)
+        y_places = y_ptr + n_ * y_0 + o * y_2 + p * y_3 + q * y_4
+        b = tl.load(b_ptr + n * b_0, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_places + f * y_1, y, mask=inside)
+        tl.store(y_places + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -151,13 +147,12 @@ def conv3d_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // OPQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // OPQ
     o = m // PQ % O
     x_padded_d0 = o * stride - pad
     p = m // Q % P
@@ -166,7 +161,7 @@ def conv3d_taps(
     x_padded_w0 = q * stride - pad
     x_padded_rows = (
         x_padded_ptr
-        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(n_, tl.int64) * x_padded_0
         + tl.cast(x_padded_d0, tl.int64) * x_padded_1
         + tl.cast(x_padded_h0, tl.int64) * x_padded_2
         + tl.cast(x_padded_w0, tl.int64) * x_padded_3
@@ -175,23 +170,23 @@ def conv3d_taps(
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(K * R * S * chunks):
         tap = start // chunks
-        c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k = tap // (R * S)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k_ = tap // (R * S)
         r = tap // S % R
         s = tap % S
         x_padded_terms = (
-            tl.cast(k, tl.int64) * x_padded_1
+            tl.cast(k_, tl.int64) * x_padded_1
             + tl.cast(r, tl.int64) * x_padded_2
             + tl.cast(s, tl.int64) * x_padded_3
-            + c[None, :] * x_padded_4
+            + k[None, :] * x_padded_4
         )
-        x_padded_d = x_padded_d0 + k
+        x_padded_d = x_padded_d0 + k_
         x_padded_h = x_padded_h0 + r
         x_padded_w = x_padded_w0 + s
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (c[None, :] < c_padded)
+            & (k[None, :] < c_padded)
             & (x_padded_d >= 0)
             & (x_padded_d < D)
             & (x_padded_h >= 0)
@@ -202,32 +197,29 @@ def conv3d_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + f * w_padded_f
+            + n * w_padded_f
             + tl.cast(tap, tl.int64) * w_padded_tap
-            + c[:, None] * w_padded_c,
-            mask=(f < F) & (c[:, None] < c_padded),
+            + k[:, None] * w_padded_c,
+            mask=(n < F) & (k[:, None] < c_padded),
             other=0.0,
         )
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_rows = (
         y_ptr
-        + tl.cast(n, tl.int64) * y_0
+        + tl.cast(n_, tl.int64) * y_0
         + tl.cast(o, tl.int64) * y_2
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_rows + f * y_1, y, mask=inside)
+        tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -246,13 +238,12 @@ def conv3d_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // OPQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // OPQ
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     o = m // PQ % O
     x_lanes_d0 = o * stride - pad
@@ -265,7 +256,7 @@ def conv3d_lanes(
     x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
     x_lanes_rows = (
         x_lanes_ptr
-        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(n_, tl.int64) * x_lanes_0
         + tl.cast(x_lanes_d0, tl.int64) * x_lanes_1
         + tl.cast(x_lanes_h0, tl.int64) * x_lanes_2
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
@@ -273,24 +264,24 @@ def conv3d_lanes(
     w_lanes_f = tl.multiple_of(tl.cast(w_lanes_f, tl.int64), STEP_W_LANES)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K * R * S * c_lanes, BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k = k2[None, :] // (R * S * c_lanes)
-        r = k2[None, :] // (S * c_lanes) % R
-        s = k2[None, :] // c_lanes % S
-        c = k2[None, :] % c_lanes
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        k_ = k[None, :] // (R * S * c_lanes)
+        r = k[None, :] // (S * c_lanes) % R
+        s = k[None, :] // c_lanes % S
+        c = k[None, :] % c_lanes
         x_lanes_terms = (
-            tl.cast(k, tl.int64) * x_lanes_1
+            tl.cast(k_, tl.int64) * x_lanes_1
             + tl.cast(r, tl.int64) * x_lanes_2
             + tl.cast(s, tl.int64) * x_lanes_3
             + tl.cast(c, tl.int64) * x_lanes_4
         )
-        x_lanes_d = x_lanes_d0 + k
+        x_lanes_d = x_lanes_d0 + k_
         x_lanes_h = x_lanes_h0 + r
         x_lanes_w = x_lanes_w0 + s
         x_lanes = tl.load(
             x_lanes_rows + x_lanes_terms,
             mask=(m < M)
-            & (k2[None, :] < K * R * S * c_lanes)
+            & (k[None, :] < K * R * S * c_lanes)
             & (x_lanes_d >= 0)
             & (x_lanes_d < D)
             & (x_lanes_h >= 0)
@@ -300,30 +291,27 @@ def conv3d_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + f * w_lanes_f + tl.cast(k2[:, None], tl.int64) * w_lanes_k,
-            mask=(f < F) & (k2[:, None] < K * R * S * c_lanes),
+            w_lanes_ptr + n * w_lanes_f + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(n < F) & (k[:, None] < K * R * S * c_lanes),
             other=0.0,
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_rows = (
         y_ptr
-        + tl.cast(n, tl.int64) * y_0
+        + tl.cast(n_, tl.int64) * y_0
         + tl.cast(o, tl.int64) * y_2
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_rows + f * y_1, y, mask=inside)
+        tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -341,8 +329,9 @@ def conv3d_rows(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -353,20 +342,20 @@ def conv3d_rows(
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            f = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (f < F)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
             y = b + y_sum
             if y_tiles is None:
-                tl.store(y_ptr + m * y_m + f * y_f, y, mask=inside)
+                tl.store(y_ptr + m * y_m + n * y_f, y, mask=inside)
             else:
                 y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
 def conv3d_planes(
-    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, C, b_f, y_n, y_f, y_m,
+    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, C, b_f, y_n_, y_f, y_m,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -377,18 +366,19 @@ def conv3d_planes(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        n = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = (
-                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if X_TURNED
-                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
             y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -397,18 +387,18 @@ def conv3d_planes(
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            f = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (f < F)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
             y = b + y_sum
-            tl.store(y_ptr + n * y_n + f * y_f + m * y_m, y, mask=inside)
+            tl.store(y_ptr + batch * y_n_ + n * y_f + m * y_m, y, mask=inside)
 
 
 @triton.jit
 def conv3d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, F, OPQ, PQ, O, Q, P, D, H, W, x_0, x_1, x_2, x_3, x_4,
-    w_f, w_c, w_krs, b_f, y_0, y_1, y_2, y_3, y_4,
+    w_f, w_c, w_k_rs, b_f, y_0, y_1, y_2, y_3, y_4,
     C: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -419,13 +409,12 @@ def conv3d_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // OPQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // OPQ
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
     o = m // PQ % O
     x_d0 = o * stride - pad
@@ -438,33 +427,33 @@ def conv3d_tiles(
     x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), STEP_X)
     x_rows = (
         x_ptr
-        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(n_, tl.int64) * x_0
         + tl.cast(x_d0, tl.int64) * x_2
         + tl.cast(x_h0, tl.int64) * x_3
         + tl.cast(x_w0, tl.int64) * x_4
     )
     w_f = tl.multiple_of(tl.cast(w_f, tl.int64), STEP_W)
-    w_krs = tl.multiple_of(tl.cast(w_krs, tl.int64), STEP_W)
+    w_k_rs = tl.multiple_of(tl.cast(w_k_rs, tl.int64), STEP_W)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, C * K * R * S, BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c = k2[None, :] % C
-        k = k2[None, :] // (C * R * S)
-        r = k2[None, :] // (C * S) % R
-        s = k2[None, :] // C % S
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        c = k[None, :] % C
+        k_ = k[None, :] // (C * R * S)
+        r = k[None, :] // (C * S) % R
+        s = k[None, :] // C % S
         x_terms = (
             tl.cast(c, tl.int64) * x_1
-            + tl.cast(k, tl.int64) * x_2
+            + tl.cast(k_, tl.int64) * x_2
             + tl.cast(r, tl.int64) * x_3
             + tl.cast(s, tl.int64) * x_4
         )
-        x_d = x_d0 + k
+        x_d = x_d0 + k_
         x_h = x_h0 + r
         x_w = x_w0 + s
         x = tl.load(
             x_rows + x_terms,
             mask=(m < M)
-            & (k2[None, :] < C * K * R * S)
+            & (k[None, :] < C * K * R * S)
             & (x_d >= 0)
             & (x_d < D)
             & (x_h >= 0)
@@ -473,33 +462,30 @@ def conv3d_tiles(
             & (x_w < W),
             other=0.0,
         )
-        c = k2[:, None] % C
-        krs = k2[:, None] // C
+        c = k[:, None] % C
+        k_rs = k[:, None] // C
         w = tl.load(
-            w_ptr + f * w_f + tl.cast(c, tl.int64) * w_c + tl.cast(krs, tl.int64) * w_krs,
-            mask=(f < F) & (k2[:, None] < C * K * R * S),
+            w_ptr + n * w_f + tl.cast(c, tl.int64) * w_c + tl.cast(k_rs, tl.int64) * w_k_rs,
+            mask=(n < F) & (k[:, None] < C * K * R * S),
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_rows = (
         y_ptr
-        + tl.cast(n, tl.int64) * y_0
+        + tl.cast(n_, tl.int64) * y_0
         + tl.cast(o, tl.int64) * y_2
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_rows + f * y_1, y, mask=inside)
+        tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 def choose_conv3d_x_packed(cols: int) -> tuple[str, dict]:
@@ -847,16 +833,16 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             num_stages=config["num_stages"],
         )  # fmt: skip
     elif variant == "patches":
-        PATCH_N, PATCH_O, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, O, P, Q)
+        PATCH_N_, PATCH_O, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, O, P, Q)
         PATCHES = (
-            triton.cdiv(N, PATCH_N)
+            triton.cdiv(N, PATCH_N_)
             * triton.cdiv(O, PATCH_O)
             * triton.cdiv(P, PATCH_P)
             * triton.cdiv(Q, PATCH_Q)
         )
         x_padded_patches = lib.descriptor(
             lib.every(x_padded, 1, stride, stride, stride),
-            PATCH_N,
+            PATCH_N_,
             PATCH_O,
             PATCH_P,
             PATCH_Q,
@@ -875,7 +861,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         conv3d_patches[grid](
             x_padded_patches, w_padded_tiles, b, y, F, c_padded, N, O, P, Q, x_padded.stride(1),
             x_padded.stride(2), x_padded.stride(3), b.stride(0), *y.stride(),
-            K=K, R=R, S=S, PATCH_N=PATCH_N, PATCH_O=PATCH_O, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q,
+            K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_O=PATCH_O, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q,
             pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -1172,41 +1158,39 @@ def conv3d_backward_dw_dy_packed_tile(
 def conv3d_backward_dx_patches(
     dy_padded_patches, w_padded_tiles, dx_ptr, batches, C, f_padded, K, R, S, N, d_steps,
     h_steps, w2_steps, D, H, W, dx_0, dx_1, dx_2, dx_3, dx_4,
-    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N: tl.constexpr,
+    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N_: tl.constexpr,
     PATCH_D1: tl.constexpr, PATCH_H1: tl.constexpr, PATCH_W21: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_d1 = tl.cdiv(d_steps, PATCH_D1)
     patches_h1 = tl.cdiv(h_steps, PATCH_H1)
     patches_w21 = tl.cdiv(w2_steps, PATCH_W21)
     tiles_n = tl.cdiv(C, BLOCK_N)
+    tiles = patches_n_ * patches_d1 * patches_h1 * patches_w21 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        batches * patches_n * patches_d1 * patches_h1 * patches_w21 * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        z = tl.cast(tile % batches, tl.int64)
+    for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
+        # Phases of a transposed convolution lie between one another in memory: those of one patch run side by side,
+        # so that L2 reads it once and sees whole sectors.
+        batch = tl.cast(tile % batches, tl.int64)
         patch = tile // batches
-        first_c2 = patch % tiles_n * BLOCK_N
-        first_w21 = patch // tiles_n % patches_w21 * PATCH_W21
-        first_h1 = patch // (patches_w21 * tiles_n) % patches_h1 * PATCH_H1
-        first_d1 = patch // (patches_h1 * patches_w21 * tiles_n) % patches_d1 * PATCH_D1
-        first_n = patch // (patches_d1 * patches_h1 * patches_w21 * tiles_n) * PATCH_N
-        d0 = z // (stride * stride)
-        k2_first = lib.floor_mod(d0 + pad, stride).to(INDEX)
-        k2_taps = (lib.floor_div(K - k2_first - 1, stride) + 1).to(INDEX)
-        h0 = z // stride % stride
+        first_n = patch % tiles_n * BLOCK_N
+        corner_w21 = patch // tiles_n % patches_w21 * PATCH_W21
+        corner_h1 = patch // (patches_w21 * tiles_n) % patches_h1 * PATCH_H1
+        corner_d1 = patch // (patches_h1 * patches_w21 * tiles_n) % patches_d1 * PATCH_D1
+        corner_n_ = patch // (patches_d1 * patches_h1 * patches_w21 * tiles_n) * PATCH_N_
+        d0 = batch // (stride * stride)
+        k_2_first = lib.floor_mod(d0 + pad, stride).to(INDEX)
+        k_2_taps = (lib.floor_div(K - k_2_first - 1, stride) + 1).to(INDEX)
+        h0 = batch // stride % stride
         r2_first = lib.floor_mod(h0 + pad, stride).to(INDEX)
         r2_taps = (lib.floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
-        w20 = z % stride
+        w20 = batch % stride
         s2_first = lib.floor_mod(w20 + pad, stride).to(INDEX)
         s2_taps = (lib.floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
-        taps = k2_taps * r2_taps * s2_taps
+        taps = k_2_taps * r2_taps * s2_taps
         d_shift = lib.floor_div(d0 + pad, stride).to(INDEX)
         r2_taps_or_1 = tl.maximum(r2_taps, 1)
         s2_taps_or_1 = tl.maximum(s2_taps, 1)
@@ -1215,26 +1199,26 @@ def conv3d_backward_dx_patches(
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
-            f = start // tl.maximum(taps, 1) * BLOCK_K
-            k2 = tap // (r2_taps_or_1 * s2_taps_or_1)
+            k = start // tl.maximum(taps, 1) * BLOCK_K
+            k_2 = tap // (r2_taps_or_1 * s2_taps_or_1)
             r2 = tap // s2_taps_or_1 % r2_taps_or_1
             s2 = tap % s2_taps_or_1
             dy_padded = dy_padded_patches.load(
                 [
-                    first_n,
-                    first_d1 + tl.cast(d_shift - k2, tl.int32),
-                    first_h1 + tl.cast(h_shift - r2, tl.int32),
-                    first_w21 + tl.cast(w2_shift - s2, tl.int32),
-                    f,
+                    corner_n_,
+                    corner_d1 + tl.cast(d_shift - k_2, tl.int32),
+                    corner_h1 + tl.cast(h_shift - r2, tl.int32),
+                    corner_w21 + tl.cast(w2_shift - s2, tl.int32),
+                    k,
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
             w_padded = w_padded_tiles.load(
                 [
-                    first_c2,
-                    f
+                    first_n,
+                    k
                     + tl.cast(
-                        k2 * R * S * f_padded * stride
-                        + k2_first * R * S * f_padded
+                        k_2 * R * S * f_padded * stride
+                        + k_2_first * R * S * f_padded
                         + r2 * S * f_padded * stride
                         + r2_first * S * f_padded
                         + s2 * f_padded * stride
@@ -1247,28 +1231,29 @@ def conv3d_backward_dx_patches(
                 w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
-        dx_sum = dx_sum.T  # the places first: lanes lie along them
+        # Where neighbours are stored apart both ways, Triton 3.6 lays lanes along a tile's first dim: that of places.
+        dx_sum = dx_sum.T
         place = tl.arange(0, BLOCK_M)[:, None]
-        n = tl.cast(first_n, tl.int64) + place // (PATCH_D1 * PATCH_H1 * PATCH_W21)
-        d1 = tl.cast(first_d1, tl.int64) + place // (PATCH_H1 * PATCH_W21) % PATCH_D1
-        h1 = tl.cast(first_h1, tl.int64) + place // PATCH_W21 % PATCH_H1
-        w21 = tl.cast(first_w21, tl.int64) + place % PATCH_W21
-        c2 = tl.cast(first_c2, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_D1 * PATCH_H1 * PATCH_W21)
+        d1 = tl.cast(corner_d1, tl.int64) + place // (PATCH_H1 * PATCH_W21) % PATCH_D1
+        h1 = tl.cast(corner_h1, tl.int64) + place // PATCH_W21 % PATCH_H1
+        w21 = tl.cast(corner_w21, tl.int64) + place % PATCH_W21
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
         dx_d = d0 + d1 * stride
         dx_h = h0 + h1 * stride
         dx_w = w20 + w21 * stride
         inside = (
-            (n < N)
+            (n_ < N)
             & (d1 < d_steps)
             & (h1 < h_steps)
             & (w21 < w2_steps)
             & (dx_d < D)
             & (dx_h < H)
             & (dx_w < W)
-            & (c2 < C)
+            & (n < C)
         )
-        dx_places = dx_ptr + n * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
-        tl.store(dx_places + c2 * dx_1, dx_sum, mask=inside)
+        dx_places = dx_ptr + n_ * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
+        tl.store(dx_places + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1283,27 +1268,28 @@ def conv3d_backward_dx_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    z = (tl.program_id(0) % batches).to(tl.int64)
+    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # so that L2 sees whole sectors.
+    batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    d0 = z // (stride * stride)
-    k2_first = lib.floor_mod(d0 + pad, stride).to(INDEX)
-    k2_taps = (lib.floor_div(K - k2_first - 1, stride) + 1).to(INDEX)
-    h0 = z // stride % stride
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    d0 = batch // (stride * stride)
+    k_2_first = lib.floor_mod(d0 + pad, stride).to(INDEX)
+    k_2_taps = (lib.floor_div(K - k_2_first - 1, stride) + 1).to(INDEX)
+    h0 = batch // stride % stride
     r2_first = lib.floor_mod(h0 + pad, stride).to(INDEX)
     r2_taps = (lib.floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
-    w20 = z % stride
+    w20 = batch % stride
     s2_first = lib.floor_mod(w20 + pad, stride).to(INDEX)
     s2_taps = (lib.floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
-    taps = k2_taps * r2_taps * s2_taps
-    n = m // d_steps_h_steps_w2_steps
+    taps = k_2_taps * r2_taps * s2_taps
+    n_ = m // d_steps_h_steps_w2_steps
     d1 = m // h_steps_w2_steps % d_steps
     d_shift = lib.floor_div(d0 + pad, stride).to(INDEX)
     dy_padded_o0 = d1 + d_shift
@@ -1317,15 +1303,15 @@ def conv3d_backward_dx_taps(
     dy_padded_q0 = w21 + w2_shift
     dy_padded_rows = (
         dy_padded_ptr
-        + tl.cast(n, tl.int64) * dy_padded_0
+        + tl.cast(n_, tl.int64) * dy_padded_0
         + tl.cast(dy_padded_o0, tl.int64) * dy_padded_1
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_2
         + tl.cast(dy_padded_q0, tl.int64) * dy_padded_3
     )
     w_padded_rows = (
         w_padded_ptr
-        + c2 * w_padded_0
-        + tl.cast(k2_first, tl.int64) * w_padded_1
+        + n * w_padded_0
+        + tl.cast(k_2_first, tl.int64) * w_padded_1
         + tl.cast(r2_first, tl.int64) * w_padded_2
         + tl.cast(s2_first, tl.int64) * w_padded_3
     )
@@ -1333,23 +1319,23 @@ def conv3d_backward_dx_taps(
     chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(taps * chunks):
         tap = start // chunks
-        f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k2 = tap // (r2_taps_or_1 * s2_taps_or_1)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k_2 = tap // (r2_taps_or_1 * s2_taps_or_1)
         r2 = tap // s2_taps_or_1 % r2_taps_or_1
         s2 = tap % s2_taps_or_1
         dy_padded_terms = (
-            tl.cast(-k2, tl.int64) * dy_padded_1
+            tl.cast(-k_2, tl.int64) * dy_padded_1
             + tl.cast(-r2, tl.int64) * dy_padded_2
             + tl.cast(-s2, tl.int64) * dy_padded_3
-            + f[None, :] * dy_padded_4
+            + k[None, :] * dy_padded_4
         )
-        dy_padded_o = dy_padded_o0 - k2
+        dy_padded_o = dy_padded_o0 - k_2
         dy_padded_p = dy_padded_p0 - r2
         dy_padded_q = dy_padded_q0 - s2
         dy_padded = tl.load(
             dy_padded_rows + dy_padded_terms,
             mask=(m < M)
-            & (f[None, :] < f_padded)
+            & (k[None, :] < f_padded)
             & (dy_padded_o >= 0)
             & (dy_padded_o < O)
             & (dy_padded_p >= 0)
@@ -1359,30 +1345,27 @@ def conv3d_backward_dx_taps(
             other=0.0,
         )
         w_padded_terms = (
-            tl.cast(k2 * stride, tl.int64) * w_padded_1
+            tl.cast(k_2 * stride, tl.int64) * w_padded_1
             + tl.cast(r2 * stride, tl.int64) * w_padded_2
             + tl.cast(s2 * stride, tl.int64) * w_padded_3
-            + f[:, None] * w_padded_4
+            + k[:, None] * w_padded_4
         )
         w_padded = tl.load(
-            w_padded_rows + w_padded_terms, mask=(c2 < C) & (f[:, None] < f_padded), other=0.0
+            w_padded_rows + w_padded_terms, mask=(n < C) & (k[:, None] < f_padded), other=0.0
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_d = d0 + d1 * stride
     dx_h = h0 + h1 * stride
     dx_w = w20 + w21 * stride
     row_inside = (m < M) & (dx_d < D) & (dx_h < H) & (dx_w < W)
-    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
+    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = row_inside & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = row_inside & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1398,27 +1381,28 @@ def conv3d_backward_dx_lanes(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    z = (tl.program_id(0) % batches).to(tl.int64)
+    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # so that L2 sees whole sectors.
+    batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    d0 = z // (stride * stride)
-    k2_first = lib.floor_mod(d0 + pad, stride).to(INDEX)
-    k2_taps = (lib.floor_div(K - k2_first - 1, stride) + 1).to(INDEX)
-    h0 = z // stride % stride
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    d0 = batch // (stride * stride)
+    k_2_first = lib.floor_mod(d0 + pad, stride).to(INDEX)
+    k_2_taps = (lib.floor_div(K - k_2_first - 1, stride) + 1).to(INDEX)
+    h0 = batch // stride % stride
     r2_first = lib.floor_mod(h0 + pad, stride).to(INDEX)
     r2_taps = (lib.floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
-    w20 = z % stride
+    w20 = batch % stride
     s2_first = lib.floor_mod(w20 + pad, stride).to(INDEX)
     s2_taps = (lib.floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
-    terms = k2_taps * r2_taps * s2_taps * f_lanes
-    n = m // d_steps_h_steps_w2_steps
+    terms = k_2_taps * r2_taps * s2_taps * f_lanes
+    n_ = m // d_steps_h_steps_w2_steps
     dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
     d1 = m // h_steps_w2_steps % d_steps
     d_shift = lib.floor_div(d0 + pad, stride).to(INDEX)
@@ -1436,7 +1420,7 @@ def conv3d_backward_dx_lanes(
     dy_lanes_3 = tl.multiple_of(tl.cast(dy_lanes_3, tl.int64), STEP_DY_LANES)
     dy_lanes_rows = (
         dy_lanes_ptr
-        + tl.cast(n, tl.int64) * dy_lanes_0
+        + tl.cast(n_, tl.int64) * dy_lanes_0
         + tl.cast(dy_lanes_o0, tl.int64) * dy_lanes_1
         + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_2
         + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_3
@@ -1447,25 +1431,25 @@ def conv3d_backward_dx_lanes(
     w_lanes_3 = tl.multiple_of(tl.cast(w_lanes_3, tl.int64), STEP_W_LANES)
     w_lanes_rows = (
         w_lanes_ptr
-        + c2 * w_lanes_0
-        + tl.cast(k2_first, tl.int64) * w_lanes_1
+        + n * w_lanes_0
+        + tl.cast(k_2_first, tl.int64) * w_lanes_1
         + tl.cast(r2_first, tl.int64) * w_lanes_2
         + tl.cast(s2_first, tl.int64) * w_lanes_3
     )
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k2 = k[None, :] // (r2_taps_or_1 * s2_taps_or_1 * f_lanes)
+        k_2 = k[None, :] // (r2_taps_or_1 * s2_taps_or_1 * f_lanes)
         r2 = k[None, :] // (s2_taps_or_1 * f_lanes) % r2_taps_or_1
         s2 = k[None, :] // f_lanes % s2_taps_or_1
         f = k[None, :] % f_lanes
         dy_lanes_terms = (
-            tl.cast(-k2, tl.int64) * dy_lanes_1
+            tl.cast(-k_2, tl.int64) * dy_lanes_1
             + tl.cast(-r2, tl.int64) * dy_lanes_2
             + tl.cast(-s2, tl.int64) * dy_lanes_3
             + tl.cast(f, tl.int64) * dy_lanes_4
         )
-        dy_lanes_o = dy_lanes_o0 - k2
+        dy_lanes_o = dy_lanes_o0 - k_2
         dy_lanes_p = dy_lanes_p0 - r2
         dy_lanes_q = dy_lanes_q0 - s2
         dy_lanes = tl.load(
@@ -1480,35 +1464,32 @@ def conv3d_backward_dx_lanes(
             & (dy_lanes_q < Q),
             other=0.0,
         )
-        k2 = k[:, None] // (r2_taps_or_1 * s2_taps_or_1 * f_lanes)
+        k_2 = k[:, None] // (r2_taps_or_1 * s2_taps_or_1 * f_lanes)
         r2 = k[:, None] // (s2_taps_or_1 * f_lanes) % r2_taps_or_1
         s2 = k[:, None] // f_lanes % s2_taps_or_1
         f = k[:, None] % f_lanes
         w_lanes_terms = (
-            tl.cast(k2 * stride, tl.int64) * w_lanes_1
+            tl.cast(k_2 * stride, tl.int64) * w_lanes_1
             + tl.cast(r2 * stride, tl.int64) * w_lanes_2
             + tl.cast(s2 * stride, tl.int64) * w_lanes_3
             + tl.cast(f, tl.int64) * w_lanes_4
         )
         w_lanes = tl.load(
-            w_lanes_rows + w_lanes_terms, mask=(c2 < C) & (k[:, None] < terms), other=0.0
+            w_lanes_rows + w_lanes_terms, mask=(n < C) & (k[:, None] < terms), other=0.0
         )
         dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_d = d0 + d1 * stride
     dx_h = h0 + h1 * stride
     dx_w = w20 + w21 * stride
     row_inside = (m < M) & (dx_d < D) & (dx_h < H) & (dx_w < W)
-    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
+    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = row_inside & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = row_inside & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1523,27 +1504,28 @@ def conv3d_backward_dx_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
-    z = (tl.program_id(0) % batches).to(tl.int64)
+    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # so that L2 sees whole sectors.
+    batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    d0 = z // (stride * stride)
-    k2_first = lib.floor_mod(d0 + pad, stride).to(INDEX)
-    k2_taps = (lib.floor_div(K - k2_first - 1, stride) + 1).to(INDEX)
-    h0 = z // stride % stride
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    d0 = batch // (stride * stride)
+    k_2_first = lib.floor_mod(d0 + pad, stride).to(INDEX)
+    k_2_taps = (lib.floor_div(K - k_2_first - 1, stride) + 1).to(INDEX)
+    h0 = batch // stride % stride
     r2_first = lib.floor_mod(h0 + pad, stride).to(INDEX)
     r2_taps = (lib.floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
-    w20 = z % stride
+    w20 = batch % stride
     s2_first = lib.floor_mod(w20 + pad, stride).to(INDEX)
     s2_taps = (lib.floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
-    terms = k2_taps * r2_taps * s2_taps * F
-    n = m // d_steps_h_steps_w2_steps
+    terms = k_2_taps * r2_taps * s2_taps * F
+    n_ = m // d_steps_h_steps_w2_steps
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
     d1 = m // h_steps_w2_steps % d_steps
     d_shift = lib.floor_div(d0 + pad, stride).to(INDEX)
@@ -1561,7 +1543,7 @@ def conv3d_backward_dx_tiles(
     dy_4 = tl.multiple_of(tl.cast(dy_4, tl.int64), STEP_DY)
     dy_rows = (
         dy_ptr
-        + tl.cast(n, tl.int64) * dy_0
+        + tl.cast(n_, tl.int64) * dy_0
         + tl.cast(dy_o0, tl.int64) * dy_2
         + tl.cast(dy_p0, tl.int64) * dy_3
         + tl.cast(dy_q0, tl.int64) * dy_4
@@ -1572,8 +1554,8 @@ def conv3d_backward_dx_tiles(
     w_4 = tl.multiple_of(tl.cast(w_4, tl.int64), STEP_W)
     w_rows = (
         w_ptr
-        + c2 * w_1
-        + tl.cast(k2_first, tl.int64) * w_2
+        + n * w_1
+        + tl.cast(k_2_first, tl.int64) * w_2
         + tl.cast(r2_first, tl.int64) * w_3
         + tl.cast(s2_first, tl.int64) * w_4
     )
@@ -1581,16 +1563,16 @@ def conv3d_backward_dx_tiles(
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
-        k2 = k[None, :] // (r2_taps_or_1 * s2_taps_or_1 * F)
+        k_2 = k[None, :] // (r2_taps_or_1 * s2_taps_or_1 * F)
         r2 = k[None, :] // (s2_taps_or_1 * F) % r2_taps_or_1
         s2 = k[None, :] // F % s2_taps_or_1
         dy_terms = (
             tl.cast(f, tl.int64) * dy_1
-            + tl.cast(-k2, tl.int64) * dy_2
+            + tl.cast(-k_2, tl.int64) * dy_2
             + tl.cast(-r2, tl.int64) * dy_3
             + tl.cast(-s2, tl.int64) * dy_4
         )
-        dy_o = dy_o0 - k2
+        dy_o = dy_o0 - k_2
         dy_p = dy_p0 - r2
         dy_q = dy_q0 - s2
         dy = tl.load(
@@ -1606,98 +1588,91 @@ def conv3d_backward_dx_tiles(
             other=0.0,
         )
         f = k[:, None] % F
-        k2 = k[:, None] // (r2_taps_or_1 * s2_taps_or_1 * F)
+        k_2 = k[:, None] // (r2_taps_or_1 * s2_taps_or_1 * F)
         r2 = k[:, None] // (s2_taps_or_1 * F) % r2_taps_or_1
         s2 = k[:, None] // F % s2_taps_or_1
         w_terms = (
             tl.cast(f, tl.int64) * w_0
-            + tl.cast(k2 * stride, tl.int64) * w_2
+            + tl.cast(k_2 * stride, tl.int64) * w_2
             + tl.cast(r2 * stride, tl.int64) * w_3
             + tl.cast(s2 * stride, tl.int64) * w_4
         )
-        w = tl.load(w_rows + w_terms, mask=(c2 < C) & (k[:, None] < terms), other=0.0)
+        w = tl.load(w_rows + w_terms, mask=(n < C) & (k[:, None] < terms), other=0.0)
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_d = d0 + d1 * stride
     dx_h = h0 + h1 * stride
     dx_w = w20 + w21 * stride
     row_inside = (m < M) & (dx_d < D) & (dx_h < H) & (dx_w < W)
-    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
+    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = row_inside & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = row_inside & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv3d_backward_dw_patches(
-    x_padded_patches, dy_padded_tiles, dw_ptr, F, n_padded, C, K, R, S, dw_0, dw_1, dw_2,
+    x_padded_patches, dy_padded_tiles, dw_ptr, F, n__padded, C, K, R, S, dw_0, dw_1, dw_2,
     dw_3, dw_4,
     O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, PATCH_C: tl.constexpr,
-    PATCH_K: tl.constexpr, PATCH_R: tl.constexpr, PATCH_S: tl.constexpr,
+    PATCH_K_: tl.constexpr, PATCH_R: tl.constexpr, PATCH_S: tl.constexpr,
     stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_c = tl.cdiv(C, PATCH_C)
-    patches_k = tl.cdiv(K, PATCH_K)
+    patches_k_ = tl.cdiv(K, PATCH_K_)
     patches_r = tl.cdiv(R, PATCH_R)
     patches_s = tl.cdiv(S, PATCH_S)
     tiles_n = tl.cdiv(F, BLOCK_N)
+    tiles = patches_c * patches_k_ * patches_r * patches_s * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        patches_c * patches_k * patches_r * patches_s * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        first_f = tile % tiles_n * BLOCK_N
-        first_s = tile // tiles_n % patches_s * PATCH_S
-        first_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
-        first_k = tile // (patches_r * patches_s * tiles_n) % patches_k * PATCH_K
-        first_c = tile // (patches_k * patches_r * patches_s * tiles_n) * PATCH_C
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_s = tile // tiles_n % patches_s * PATCH_S
+        corner_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
+        corner_k_ = tile // (patches_r * patches_s * tiles_n) % patches_k_ * PATCH_K_
+        corner_c = tile // (patches_k_ * patches_r * patches_s * tiles_n) * PATCH_C
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(O * P * Q * tl.cdiv(n_padded, BLOCK_K)):
+        for start in range(O * P * Q * tl.cdiv(n__padded, BLOCK_K)):
             tap = start % (O * P * Q)
-            n = start // (O * P * Q) * BLOCK_K
+            k = start // (O * P * Q) * BLOCK_K
             o = tap // (P * Q)
             p = tap // Q % P
             q = tap % Q
             x_padded = x_padded_patches.load(
                 [
-                    first_c,
-                    first_k + o * stride - pad,
-                    first_r + p * stride - pad,
-                    first_s + q * stride - pad,
-                    n,
+                    corner_c,
+                    corner_k_ + o * stride - pad,
+                    corner_r + p * stride - pad,
+                    corner_s + q * stride - pad,
+                    k,
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            dy_padded = dy_padded_tiles.load([first_f, n + tap * n_padded])
+            dy_padded = dy_padded_tiles.load([first_n, k + tap * n__padded])
             dw_sum = tl.dot(
                 dy_padded, x_padded.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        c = tl.cast(first_c, tl.int64) + place // (PATCH_K * PATCH_R * PATCH_S)
-        k = tl.cast(first_k, tl.int64) + place // (PATCH_R * PATCH_S) % PATCH_K
-        r = tl.cast(first_r, tl.int64) + place // PATCH_S % PATCH_R
-        s = tl.cast(first_s, tl.int64) + place % PATCH_S
-        f = tl.cast(first_f, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (c < C) & (k < K) & (r < R) & (s < S) & (f < F)
-        dw_places = dw_ptr + c * dw_1 + k * dw_2 + r * dw_3 + s * dw_4
-        tl.store(dw_places + f * dw_0, dw_sum, mask=inside)
+        c = tl.cast(corner_c, tl.int64) + place // (PATCH_K_ * PATCH_R * PATCH_S)
+        k_ = tl.cast(corner_k_, tl.int64) + place // (PATCH_R * PATCH_S) % PATCH_K_
+        r = tl.cast(corner_r, tl.int64) + place // PATCH_S % PATCH_R
+        s = tl.cast(corner_s, tl.int64) + place % PATCH_S
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (c < C) & (k_ < K) & (r < R) & (s < S) & (n < F)
+        dw_places = dw_ptr + c * dw_1 + k_ * dw_2 + r * dw_3 + s * dw_4
+        tl.store(dw_places + n * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv3d_backward_dw_taps(
-    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n_padded, KRS, RS, K, S, R, D, H, W,
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n__padded, KRS, RS, K, S, R, D, H, W,
     x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, dy_padded_f, dy_padded_tap,
-    dy_padded_n, dw_0, dw_1, dw_2, dw_3, dw_4,
+    dy_padded_n_, dw_0, dw_1, dw_2, dw_3, dw_4,
     O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -1708,15 +1683,14 @@ def conv3d_backward_dw_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
-    k = m // RS % K
-    x_padded_d0 = k - pad
+    k_ = m // RS % K
+    x_padded_d0 = k_ - pad
     r = m // S % R
     x_padded_h0 = r - pad
     s = m % S
@@ -1729,10 +1703,10 @@ def conv3d_backward_dw_taps(
         + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n_padded, BLOCK_K)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(O * P * Q * chunks):
         tap = start // chunks
-        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         o = tap // (P * Q)
         p = tap // Q % P
         q = tap % Q
@@ -1740,7 +1714,7 @@ def conv3d_backward_dw_taps(
             tl.cast(o * stride, tl.int64) * x_padded_1
             + tl.cast(p * stride, tl.int64) * x_padded_2
             + tl.cast(q * stride, tl.int64) * x_padded_3
-            + n[None, :] * x_padded_4
+            + k[None, :] * x_padded_4
         )
         x_padded_d = x_padded_d0 + o * stride
         x_padded_h = x_padded_h0 + p * stride
@@ -1748,7 +1722,7 @@ def conv3d_backward_dw_taps(
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (n[None, :] < n_padded)
+            & (k[None, :] < n__padded)
             & (x_padded_d >= 0)
             & (x_padded_d < D)
             & (x_padded_h >= 0)
@@ -1759,30 +1733,27 @@ def conv3d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + f * dy_padded_f
+            + n * dy_padded_f
             + tl.cast(tap, tl.int64) * dy_padded_tap
-            + n[:, None] * dy_padded_n,
-            mask=(f < F) & (n[:, None] < n_padded),
+            + k[:, None] * dy_padded_n_,
+            mask=(n < F) & (k[:, None] < n__padded),
             other=0.0,
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_1
-        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(k_, tl.int64) * dw_2
         + tl.cast(r, tl.int64) * dw_3
         + tl.cast(s, tl.int64) * dw_4
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_0, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1790,7 +1761,7 @@ def conv3d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_lanes_0,
     x_lanes_1, x_lanes_2, x_lanes_3, x_lanes_4, dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2,
     dw_3, dw_4,
-    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n_lanes: tl.constexpr,
+    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr,
     INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -1801,16 +1772,15 @@ def conv3d_backward_dw_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
-    k = m // RS % K
-    x_lanes_d0 = k - pad
+    k_ = m // RS % K
+    x_lanes_d0 = k_ - pad
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
     r = m // S % R
     x_lanes_h0 = r - pad
@@ -1827,17 +1797,17 @@ def conv3d_backward_dw_lanes(
     )
     dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, O * P * Q * n_lanes, BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        o = k2[None, :] // (P * Q * n_lanes)
-        p = k2[None, :] // (Q * n_lanes) % P
-        q = k2[None, :] // n_lanes % Q
-        n = k2[None, :] % n_lanes
+    for start in range(0, O * P * Q * n__lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        o = k[None, :] // (P * Q * n__lanes)
+        p = k[None, :] // (Q * n__lanes) % P
+        q = k[None, :] // n__lanes % Q
+        n_ = k[None, :] % n__lanes
         x_lanes_terms = (
             tl.cast(o * stride, tl.int64) * x_lanes_1
             + tl.cast(p * stride, tl.int64) * x_lanes_2
             + tl.cast(q * stride, tl.int64) * x_lanes_3
-            + tl.cast(n, tl.int64) * x_lanes_4
+            + tl.cast(n_, tl.int64) * x_lanes_4
         )
         x_lanes_d = x_lanes_d0 + o * stride
         x_lanes_h = x_lanes_h0 + p * stride
@@ -1845,7 +1815,7 @@ def conv3d_backward_dw_lanes(
         x_lanes = tl.load(
             x_lanes_rows + x_lanes_terms,
             mask=(m < M)
-            & (k2[None, :] < O * P * Q * n_lanes)
+            & (k[None, :] < O * P * Q * n__lanes)
             & (x_lanes_d >= 0)
             & (x_lanes_d < D)
             & (x_lanes_h >= 0)
@@ -1855,33 +1825,30 @@ def conv3d_backward_dw_lanes(
             other=0.0,
         )
         dy_lanes = tl.load(
-            dy_lanes_ptr + f * dy_lanes_f + tl.cast(k2[:, None], tl.int64) * dy_lanes_k,
-            mask=(f < F) & (k2[:, None] < O * P * Q * n_lanes),
+            dy_lanes_ptr + n * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            mask=(n < F) & (k[:, None] < O * P * Q * n__lanes),
             other=0.0,
         )
         dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_1
-        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(k_, tl.int64) * dw_2
         + tl.cast(r, tl.int64) * dw_3
         + tl.cast(s, tl.int64) * dw_4
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_0, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv3d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_0, x_1, x_2, x_3, x_4, dy_n,
+    x_ptr, dy_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_0, x_1, x_2, x_3, x_4, dy_n_,
     dy_f, dy_opq, dw_0, dw_1, dw_2, dw_3, dw_4,
     N: tl.constexpr, O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
@@ -1893,16 +1860,15 @@ def conv3d_backward_dw_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
-    k = m // RS % K
-    x_d0 = k - pad
+    k_ = m // RS % K
+    x_d0 = k_ - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
     r = m // S % R
     x_h0 = r - pad
@@ -1921,13 +1887,13 @@ def conv3d_backward_dw_tiles(
     dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), STEP_DY)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * O * P * Q, BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n = k2[None, :] % N
-        o = k2[None, :] // (N * P * Q)
-        p = k2[None, :] // (N * Q) % P
-        q = k2[None, :] // N % Q
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        n_ = k[None, :] % N
+        o = k[None, :] // (N * P * Q)
+        p = k[None, :] // (N * Q) % P
+        q = k[None, :] // N % Q
         x_terms = (
-            tl.cast(n, tl.int64) * x_0
+            tl.cast(n_, tl.int64) * x_0
             + tl.cast(o * stride, tl.int64) * x_2
             + tl.cast(p * stride, tl.int64) * x_3
             + tl.cast(q * stride, tl.int64) * x_4
@@ -1938,7 +1904,7 @@ def conv3d_backward_dw_tiles(
         x = tl.load(
             x_rows + x_terms,
             mask=(m < M)
-            & (k2[None, :] < N * O * P * Q)
+            & (k[None, :] < N * O * P * Q)
             & (x_d >= 0)
             & (x_d < D)
             & (x_h >= 0)
@@ -1947,72 +1913,69 @@ def conv3d_backward_dw_tiles(
             & (x_w < W),
             other=0.0,
         )
-        n = k2[:, None] % N
-        opq = k2[:, None] // N
+        n_ = k[:, None] % N
+        opq = k[:, None] // N
         dy = tl.load(
-            dy_ptr + tl.cast(n, tl.int64) * dy_n + f * dy_f + tl.cast(opq, tl.int64) * dy_opq,
-            mask=(f < F) & (k2[:, None] < N * O * P * Q),
+            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_f + tl.cast(opq, tl.int64) * dy_opq,
+            mask=(n < F) & (k[:, None] < N * O * P * Q),
             other=0.0,
         )
         dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_1
-        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(k_, tl.int64) * dw_2
         + tl.cast(r, tl.int64) * dw_3
         + tl.cast(s, tl.int64) * dw_4
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_0, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv3d_backward_db_rows(
-    dy_ptr, db_ptr, F, cols, OPQ, dy_n, dy_f, dy_opq, db_f,
+    dy_ptr, db_ptr, F, cols, OPQ, dy_n_, dy_f, dy_opq, db_f,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (f < F) & (col < cols)
-    n = (col // OPQ).to(tl.int64)
+    n_ = (col // OPQ).to(tl.int64)
     opq = (col % OPQ).to(tl.int64)
-    dy = tl.load(dy_ptr + n * dy_n + f * dy_f + opq * dy_opq, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + opq * dy_opq, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + f * db_f, db, mask=f < F)
 
 
 @triton.jit
 def conv3d_backward_db_loop(
-    dy_ptr, db_ptr, F, N, cols, dy_n, dy_f, dy_opq, db_f,
+    dy_ptr, db_ptr, F, N, cols, dy_n_, dy_f, dy_opq, db_f,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (f < F) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -2022,14 +1985,14 @@ def conv3d_backward_db_loop(
 
 @triton.jit
 def conv3d_backward_db_part(
-    dy_ptr, db_sum_part_ptr, F, N, cols, dy_n, dy_f, dy_opq, CHUNK,
+    dy_ptr, db_sum_part_ptr, F, N, cols, dy_n_, dy_f, dy_opq, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -2037,11 +2000,11 @@ def conv3d_backward_db_part(
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (f < F) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -2301,17 +2264,17 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_padded[..., F:].zero_()
             launch_conv3d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
-        PATCH_N, PATCH_D1, PATCH_H1, PATCH_W21 = lib.patch(
+        PATCH_N_, PATCH_D1, PATCH_H1, PATCH_W21 = lib.patch(
             config["BLOCK_M"], N, d_steps, h_steps, w2_steps
         )
         PATCHES = (
-            triton.cdiv(N, PATCH_N)
+            triton.cdiv(N, PATCH_N_)
             * triton.cdiv(d_steps, PATCH_D1)
             * triton.cdiv(h_steps, PATCH_H1)
             * triton.cdiv(w2_steps, PATCH_W21)
         )
         dy_padded_patches = lib.descriptor(
-            dy_padded, PATCH_N, PATCH_D1, PATCH_H1, PATCH_W21, config["BLOCK_K"]
+            dy_padded, PATCH_N_, PATCH_D1, PATCH_H1, PATCH_W21, config["BLOCK_K"]
         )
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(C, K * R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
@@ -2326,7 +2289,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         conv3d_backward_dx_patches[grid](
             dy_padded_patches, w_padded_tiles, dx, stride * stride * stride, C, f_padded, K, R, S,
             N, d_steps, h_steps, w2_steps, D, H, W, *dx.stride(),
-            INDEX=INDEX, stride=stride, pad=pad, PATCH_N=PATCH_N, PATCH_D1=PATCH_D1,
+            INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_D1=PATCH_D1,
             PATCH_H1=PATCH_H1, PATCH_W21=PATCH_W21, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2495,12 +2458,12 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    n_lanes = 4 * ((N + 3) // 4)
-    n_padded = 16 * ((N + 15) // 16)
+    n__lanes = 4 * ((N + 3) // 4)
+    n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
     channels = N
-    padded = n_padded
+    padded = n__padded
     taps = O * P * Q
     phases = 1
     depth = N * O * P * Q
@@ -2523,28 +2486,28 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         x_padded = x.permute(1, 2, 3, 4, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, D, H, W, n_padded), dtype=x.dtype, device=x.device)
+            x_padded = torch.empty((C, D, H, W, n__padded), dtype=x.dtype, device=x.device)
             x_padded[..., N:].zero_()
             launch_conv3d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 3, 4, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, O, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
+            dy_padded = torch.empty((F, O, P, Q, n__padded), dtype=dy.dtype, device=dy.device)
             dy_padded[..., N:].zero_()
             launch_conv3d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant == "patches":
-        PATCH_C, PATCH_K, PATCH_R, PATCH_S = lib.patch(config["BLOCK_M"], C, K, R, S)
+        PATCH_C, PATCH_K_, PATCH_R, PATCH_S = lib.patch(config["BLOCK_M"], C, K, R, S)
         PATCHES = (
             triton.cdiv(C, PATCH_C)
-            * triton.cdiv(K, PATCH_K)
+            * triton.cdiv(K, PATCH_K_)
             * triton.cdiv(R, PATCH_R)
             * triton.cdiv(S, PATCH_S)
         )
         x_padded_patches = lib.descriptor(
-            x_padded, PATCH_C, PATCH_K, PATCH_R, PATCH_S, config["BLOCK_K"]
+            x_padded, PATCH_C, PATCH_K_, PATCH_R, PATCH_S, config["BLOCK_K"]
         )
         dy_padded_tiles = lib.descriptor(
-            dy_padded.reshape(F, O * P * Q * n_padded), config["BLOCK_N"], config["BLOCK_K"]
+            dy_padded.reshape(F, O * P * Q * n__padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         grid = (
             (
@@ -2554,17 +2517,17 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             ),
         )
         conv3d_backward_dw_patches[grid](
-            x_padded_patches, dy_padded_tiles, dw, F, n_padded, C, K, R, S, *dw.stride(),
-            O=O, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_K=PATCH_K, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
+            x_padded_patches, dy_padded_tiles, dw, F, n__padded, C, K, R, S, *dw.stride(),
+            O=O, P=P, Q=Q, PATCH_C=PATCH_C, PATCH_K_=PATCH_K_, PATCH_R=PATCH_R, PATCH_S=PATCH_S,
             stride=stride, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n_padded)
+        dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
         conv3d_backward_dw_taps[grid](
-            x_padded, dy_padded, dw, C * K * R * S, F, n_padded, K * R * S, R * S, K, S, R, D, H, W,
-            *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
+            x_padded, dy_padded, dw, C * K * R * S, F, n__padded, K * R * S, R * S, K, S, R, D, H,
+            W, *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
             O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2591,21 +2554,21 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         x_lanes = x.permute(1, 2, 3, 4, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, D, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            x_lanes = torch.empty((C, D, H, W, n__lanes), dtype=x.dtype, device=x.device)
             x_lanes[..., N:].zero_()
             launch_conv3d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 3, 4, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+            dy_lanes = torch.empty((F, O, P, Q, n__lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = lib.reshaped(dy_lanes, F, O * P * Q * n_lanes)
+        dy_lanes = lib.reshaped(dy_lanes, F, O * P * Q * n__lanes)
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
         conv3d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W,
             *x_lanes.stride(), *dy_lanes.stride(), *dw.stride(),
-            O=O, P=P, Q=Q, n_lanes=n_lanes, INDEX=INDEX,
+            O=O, P=P, Q=Q, n__lanes=n__lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)),
             pad=pad, stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,

@@ -66,52 +66,48 @@ def conv_group_norm_silu_conv2d_w_packed_tile(
 def conv_group_norm_silu_conv2d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, N2, c2_padded, N, P, Q, Cg, b_0,
     conv2d_0, conv2d_1, conv2d_2, conv2d_3,
-    R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr, PATCH_P: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
     tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles = patches_n_ * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        patches_n * patches_p * patches_q * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        first_n2 = tile % tiles_n * BLOCK_N
-        first_q = tile // tiles_n % patches_q * PATCH_Q
-        first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
-        first_n = tile // (patches_p * patches_q * tiles_n) * PATCH_N
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_q = tile // tiles_n % patches_q * PATCH_Q
+        corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
+        corner_n_ = tile // (patches_p * patches_q * tiles_n) * PATCH_N_
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
             tap = start % (R * S)
-            c2 = start // (R * S) * BLOCK_K
+            k = start // (R * S) * BLOCK_K
             r = tap // S
             s = tap % S
             x_padded = x_padded_patches.load(
-                [first_n, first_p + r - pad, first_q + s - pad, c2]
+                [corner_n_, corner_p + r - pad, corner_q + s - pad, k]
             ).reshape(BLOCK_M, BLOCK_K)
-            w_padded = w_padded_tiles.load([first_n2, c2 + tap * c2_padded])
+            w_padded = w_padded_tiles.load([first_n, k + tap * c2_padded])
             conv2d_sum = tl.dot(
                 w_padded, x_padded.T, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        n = tl.cast(first_n, tl.int64) + place // (PATCH_P * PATCH_Q)
-        p = tl.cast(first_p, tl.int64) + place // PATCH_Q % PATCH_P
-        q = tl.cast(first_q, tl.int64) + place % PATCH_Q
-        n2 = tl.cast(first_n2, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
-        f0 = n2 % Cg
-        f1 = n2 // Cg
-        conv2d_places = conv2d_ptr + n * conv2d_0 + p * conv2d_2 + q * conv2d_3
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_P * PATCH_Q)
+        p = tl.cast(corner_p, tl.int64) + place // PATCH_Q % PATCH_P
+        q = tl.cast(corner_q, tl.int64) + place % PATCH_Q
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n_ < N) & (p < P) & (q < Q) & (n < N2)
+        f0 = n % Cg
+        f1 = n // Cg
+        conv2d_places = conv2d_ptr + n_ * conv2d_0 + p * conv2d_2 + q * conv2d_3
         b_f = f0 + f1 * Cg
-        b = tl.load(b_ptr + b_f * b_0, mask=n2 < N2).to(COMPUTE)
+        b = tl.load(b_ptr + b_f * b_0, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
         tl.store(conv2d_places + b_f * conv2d_1, conv2d, mask=inside)
 
@@ -130,20 +126,19 @@ def conv_group_norm_silu_conv2d_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // PQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
     p = m // Q % P
     x_padded_h0 = p - pad
     q = m % Q
     x_padded_w0 = q - pad
     x_padded_rows = (
         x_padded_ptr
-        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(n_, tl.int64) * x_padded_0
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
@@ -151,20 +146,20 @@ def conv_group_norm_silu_conv2d_taps(
     chunks = tl.cdiv(c2_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
-        c2 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // S
         s = tap % S
         x_padded_terms = (
             tl.cast(r, tl.int64) * x_padded_1
             + tl.cast(s, tl.int64) * x_padded_2
-            + c2[None, :] * x_padded_3
+            + k[None, :] * x_padded_3
         )
         x_padded_h = x_padded_h0 + r
         x_padded_w = x_padded_w0 + s
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (c2[None, :] < c2_padded)
+            & (k[None, :] < c2_padded)
             & (x_padded_h >= 0)
             & (x_padded_h < H)
             & (x_padded_w >= 0)
@@ -173,10 +168,10 @@ def conv_group_norm_silu_conv2d_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + n2 * w_padded_n
+            + n * w_padded_n
             + tl.cast(tap, tl.int64) * w_padded_tap
-            + c2[:, None] * w_padded_c2,
-            mask=(n2 < N2) & (c2[:, None] < c2_padded),
+            + k[:, None] * w_padded_c2,
+            mask=(n < N2) & (k[:, None] < c2_padded),
             other=0.0,
         )
         conv2d_sum = tl.dot(
@@ -184,23 +179,20 @@ def conv_group_norm_silu_conv2d_taps(
         )
     conv2d_rows = (
         conv2d_ptr
-        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(n_, tl.int64) * conv2d_0
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
     conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         conv2d_sum = conv2d_sum_halves[half]
-        n2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (n2 < N2)
-        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n2 % Cg
-        f1 = n2 // Cg
+        f0 = n % Cg
+        f1 = n // Cg
         conv2d_f = f0 + f1 * Cg
         tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
 
@@ -220,13 +212,12 @@ def conv_group_norm_silu_conv2d_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // PQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     p = m // Q % P
     x_lanes_h0 = p - pad
@@ -236,7 +227,7 @@ def conv_group_norm_silu_conv2d_lanes(
     x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
     x_lanes_rows = (
         x_lanes_ptr
-        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(n_, tl.int64) * x_lanes_0
         + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
     )
@@ -265,8 +256,8 @@ def conv_group_norm_silu_conv2d_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + n2 * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n2 < N2) & (k[:, None] < R * S * c2_lanes),
+            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(n < N2) & (k[:, None] < R * S * c2_lanes),
             other=0.0,
         )
         conv2d_sum = tl.dot(
@@ -274,23 +265,20 @@ def conv_group_norm_silu_conv2d_lanes(
         )
     conv2d_rows = (
         conv2d_ptr
-        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(n_, tl.int64) * conv2d_0
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
     conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         conv2d_sum = conv2d_sum_halves[half]
-        n2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (n2 < N2)
-        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n2 % Cg
-        f1 = n2 // Cg
+        f0 = n % Cg
+        f1 = n // Cg
         conv2d_f = f0 + f1 * Cg
         tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
 
@@ -310,8 +298,9 @@ def conv_group_norm_silu_conv2d_rows(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -322,20 +311,20 @@ def conv_group_norm_silu_conv2d_rows(
         conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n2 < N2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
             conv2d = b + conv2d_sum
             if conv2d_tiles is None:
-                tl.store(conv2d_ptr + m * conv2d_m + n2 * conv2d_n, conv2d, mask=inside)
+                tl.store(conv2d_ptr + m * conv2d_m + n * conv2d_n, conv2d, mask=inside)
             else:
                 conv2d_tiles.store([first_m, column], conv2d.to(conv2d_tiles.dtype))
 
 
 @triton.jit
 def conv_group_norm_silu_conv2d_planes(
-    x_tiles, w_tiles, b_ptr, conv2d_ptr, N, M, N2, C, b_n, conv2d_n, conv2d_n2, conv2d_m,
+    x_tiles, w_tiles, b_ptr, conv2d_ptr, N, M, N2, C, b_n, conv2d_n_, conv2d_n, conv2d_m,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -346,18 +335,19 @@ def conv_group_norm_silu_conv2d_planes(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        n = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = (
-                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if X_TURNED
-                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
             conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -366,12 +356,14 @@ def conv_group_norm_silu_conv2d_planes(
         conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n2 < N2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
             conv2d = b + conv2d_sum
-            tl.store(conv2d_ptr + n * conv2d_n + n2 * conv2d_n2 + m * conv2d_m, conv2d, mask=inside)
+            tl.store(
+                conv2d_ptr + batch * conv2d_n_ + n * conv2d_n + m * conv2d_m, conv2d, mask=inside
+            )
 
 
 @triton.jit
@@ -388,13 +380,12 @@ def conv_group_norm_silu_conv2d_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // PQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
     p = m // Q % P
     x_h0 = p - pad
@@ -404,7 +395,7 @@ def conv_group_norm_silu_conv2d_tiles(
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
     x_rows = (
         x_ptr
-        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(n_, tl.int64) * x_0
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
@@ -434,30 +425,27 @@ def conv_group_norm_silu_conv2d_tiles(
         c2 = k[:, None] % C
         rs = k[:, None] // C
         w = tl.load(
-            w_ptr + n2 * w_n + tl.cast(c2, tl.int64) * w_c2 + tl.cast(rs, tl.int64) * w_rs,
-            mask=(n2 < N2) & (k[:, None] < C * R * S),
+            w_ptr + n * w_n + tl.cast(c2, tl.int64) * w_c2 + tl.cast(rs, tl.int64) * w_rs,
+            mask=(n < N2) & (k[:, None] < C * R * S),
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     conv2d_rows = (
         conv2d_ptr
-        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(n_, tl.int64) * conv2d_0
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
     conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         conv2d_sum = conv2d_sum_halves[half]
-        n2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (n2 < N2)
-        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n2 % Cg
-        f1 = n2 // Cg
+        f0 = n % Cg
+        f1 = n // Cg
         conv2d_f = f0 + f1 * Cg
         tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
 
@@ -716,19 +704,19 @@ def conv_group_norm_silu_y_finish(
 @triton.jit
 def conv_group_norm_silu_y_channels_part(
     conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg,
-    conv2d_n, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
+    conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_n_ = conv2d_n_ // WIDE * WIDE
     conv2d_f1 = conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    n = row // groups
+    n_ = row // groups
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -739,7 +727,7 @@ def conv_group_norm_silu_y_channels_part(
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
             mask=inside,
             other=0.0,
         )
@@ -754,25 +742,25 @@ def conv_group_norm_silu_y_channels_part(
 @triton.jit
 def conv_group_norm_silu_y_channels_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
-    y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
-    bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq, CHUNK,
+    y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
+    bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq, CHUNK,
     PLACE: tl.constexpr, groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_n_ = conv2d_n_ // WIDE * WIDE
     conv2d_f1 = conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    y_n_ = y_n_ // WIDE * WIDE
     y_f1 = y_f1 // WIDE * WIDE
     y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
-    n = row // groups
+    n_ = row // groups
     f1 = row % groups
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -793,40 +781,40 @@ def conv_group_norm_silu_y_channels_finish(
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
             mask=inside,
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+        tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_y_channels_rows(
-    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0,
-    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq,
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0,
+    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_n_ = conv2d_n_ // WIDE * WIDE
     conv2d_f1 = conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    y_n_ = y_n_ // WIDE * WIDE
     y_f1 = y_f1 // WIDE * WIDE
     y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
-    n = row // groups
+    n_ = row // groups
     f1 = row % groups
     f0 = (col % Cg).to(tl.int64)
     pq = (col // Cg).to(tl.int64)
     conv2d = tl.load(
-        conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+        conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
         mask=inside,
         other=0.0,
     )
@@ -838,26 +826,26 @@ def conv_group_norm_silu_y_channels_rows(
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
     y = group_norm * lib.sigmoid(group_norm, HALF)
-    tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+    tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_y_channels_loop(
-    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0,
-    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq,
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0,
+    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_n_ = conv2d_n_ // WIDE * WIDE
     conv2d_f1 = conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    y_n_ = y_n_ // WIDE * WIDE
     y_f1 = y_f1 // WIDE * WIDE
     y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    n = row // groups
+    n_ = row // groups
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -868,7 +856,7 @@ def conv_group_norm_silu_y_channels_loop(
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
@@ -885,7 +873,7 @@ def conv_group_norm_silu_y_channels_loop(
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
             mask=inside,
             eviction_policy="evict_first",
         )
@@ -893,7 +881,7 @@ def conv_group_norm_silu_y_channels_loop(
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+        tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
 def choose_conv_group_norm_silu_conv2d_x_packed(cols: int) -> tuple[str, dict]:
@@ -1244,9 +1232,9 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             num_stages=config["num_stages"],
         )  # fmt: skip
     elif variant == "patches":
-        PATCH_N, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
-        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
-        x_padded_patches = lib.descriptor(x_padded, PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
+        PATCH_N_, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
+        PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P, PATCH_Q, config["BLOCK_K"])
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, R * S * c2_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
@@ -1260,7 +1248,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         conv_group_norm_silu_conv2d_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, Cg * groups, c2_padded, N, P, Q, Cg,
             b.stride(0), *conv2d.stride(),
-            R=R, S=S, PATCH_N=PATCH_N, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -1804,55 +1792,51 @@ def conv_group_norm_silu_forward_conv2d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N2, c2_padded, N,
     P, Q, Cg, b_0, conv2d_0, conv2d_1, conv2d_2, conv2d_3, conv2d_kept_0, conv2d_kept_1,
     conv2d_kept_2, conv2d_kept_3,
-    R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr, PATCH_P: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
     tiles_n = tl.cdiv(N2, BLOCK_N)
+    tiles = patches_n_ * patches_p * patches_q * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        patches_n * patches_p * patches_q * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        first_n2 = tile % tiles_n * BLOCK_N
-        first_q = tile // tiles_n % patches_q * PATCH_Q
-        first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
-        first_n = tile // (patches_p * patches_q * tiles_n) * PATCH_N
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_q = tile // tiles_n % patches_q * PATCH_Q
+        corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
+        corner_n_ = tile // (patches_p * patches_q * tiles_n) * PATCH_N_
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
             tap = start % (R * S)
-            c2 = start // (R * S) * BLOCK_K
+            k = start // (R * S) * BLOCK_K
             r = tap // S
             s = tap % S
             x_padded = x_padded_patches.load(
-                [first_n, first_p + r - pad, first_q + s - pad, c2]
+                [corner_n_, corner_p + r - pad, corner_q + s - pad, k]
             ).reshape(BLOCK_M, BLOCK_K)
-            w_padded = w_padded_tiles.load([first_n2, c2 + tap * c2_padded])
+            w_padded = w_padded_tiles.load([first_n, k + tap * c2_padded])
             conv2d_sum = tl.dot(
                 w_padded, x_padded.T, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        n = tl.cast(first_n, tl.int64) + place // (PATCH_P * PATCH_Q)
-        p = tl.cast(first_p, tl.int64) + place // PATCH_Q % PATCH_P
-        q = tl.cast(first_q, tl.int64) + place % PATCH_Q
-        n2 = tl.cast(first_n2, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
-        f0 = n2 % Cg
-        f1 = n2 // Cg
-        conv2d_places = conv2d_ptr + n * conv2d_0 + p * conv2d_2 + q * conv2d_3
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_P * PATCH_Q)
+        p = tl.cast(corner_p, tl.int64) + place // PATCH_Q % PATCH_P
+        q = tl.cast(corner_q, tl.int64) + place % PATCH_Q
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n_ < N) & (p < P) & (q < Q) & (n < N2)
+        f0 = n % Cg
+        f1 = n // Cg
+        conv2d_places = conv2d_ptr + n_ * conv2d_0 + p * conv2d_2 + q * conv2d_3
         conv2d_kept_places = (
-            conv2d_kept_ptr + n * conv2d_kept_0 + p * conv2d_kept_2 + q * conv2d_kept_3
+            conv2d_kept_ptr + n_ * conv2d_kept_0 + p * conv2d_kept_2 + q * conv2d_kept_3
         )
         b_f = f0 + f1 * Cg
-        b = tl.load(b_ptr + b_f * b_0, mask=n2 < N2).to(COMPUTE)
+        b = tl.load(b_ptr + b_f * b_0, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
         tl.store(conv2d_places + b_f * conv2d_1, conv2d, mask=inside)
         tl.store(conv2d_kept_places + b_f * conv2d_kept_1, conv2d, mask=inside)
@@ -1873,20 +1857,19 @@ def conv_group_norm_silu_forward_conv2d_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // PQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
     p = m // Q % P
     x_padded_h0 = p - pad
     q = m % Q
     x_padded_w0 = q - pad
     x_padded_rows = (
         x_padded_ptr
-        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(n_, tl.int64) * x_padded_0
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
@@ -1894,20 +1877,20 @@ def conv_group_norm_silu_forward_conv2d_taps(
     chunks = tl.cdiv(c2_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
-        c2 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // S
         s = tap % S
         x_padded_terms = (
             tl.cast(r, tl.int64) * x_padded_1
             + tl.cast(s, tl.int64) * x_padded_2
-            + c2[None, :] * x_padded_3
+            + k[None, :] * x_padded_3
         )
         x_padded_h = x_padded_h0 + r
         x_padded_w = x_padded_w0 + s
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (c2[None, :] < c2_padded)
+            & (k[None, :] < c2_padded)
             & (x_padded_h >= 0)
             & (x_padded_h < H)
             & (x_padded_w >= 0)
@@ -1916,10 +1899,10 @@ def conv_group_norm_silu_forward_conv2d_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + n2 * w_padded_n
+            + n * w_padded_n
             + tl.cast(tap, tl.int64) * w_padded_tap
-            + c2[:, None] * w_padded_c2,
-            mask=(n2 < N2) & (c2[:, None] < c2_padded),
+            + k[:, None] * w_padded_c2,
+            mask=(n < N2) & (k[:, None] < c2_padded),
             other=0.0,
         )
         conv2d_sum = tl.dot(
@@ -1927,29 +1910,26 @@ def conv_group_norm_silu_forward_conv2d_taps(
         )
     conv2d_rows = (
         conv2d_ptr
-        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(n_, tl.int64) * conv2d_0
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
     conv2d_kept_rows = (
         conv2d_kept_ptr
-        + tl.cast(n, tl.int64) * conv2d_kept_0
+        + tl.cast(n_, tl.int64) * conv2d_kept_0
         + tl.cast(p, tl.int64) * conv2d_kept_2
         + tl.cast(q, tl.int64) * conv2d_kept_3
     )
     conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         conv2d_sum = conv2d_sum_halves[half]
-        n2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (n2 < N2)
-        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n2 % Cg
-        f1 = n2 // Cg
+        f0 = n % Cg
+        f1 = n // Cg
         conv2d_f = f0 + f1 * Cg
         tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
         tl.store(conv2d_kept_rows + conv2d_f * conv2d_kept_1, conv2d, mask=inside)
@@ -1971,13 +1951,12 @@ def conv_group_norm_silu_forward_conv2d_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // PQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     p = m // Q % P
     x_lanes_h0 = p - pad
@@ -1987,7 +1966,7 @@ def conv_group_norm_silu_forward_conv2d_lanes(
     x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
     x_lanes_rows = (
         x_lanes_ptr
-        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(n_, tl.int64) * x_lanes_0
         + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
     )
@@ -2016,8 +1995,8 @@ def conv_group_norm_silu_forward_conv2d_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + n2 * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(n2 < N2) & (k[:, None] < R * S * c2_lanes),
+            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(n < N2) & (k[:, None] < R * S * c2_lanes),
             other=0.0,
         )
         conv2d_sum = tl.dot(
@@ -2025,29 +2004,26 @@ def conv_group_norm_silu_forward_conv2d_lanes(
         )
     conv2d_rows = (
         conv2d_ptr
-        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(n_, tl.int64) * conv2d_0
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
     conv2d_kept_rows = (
         conv2d_kept_ptr
-        + tl.cast(n, tl.int64) * conv2d_kept_0
+        + tl.cast(n_, tl.int64) * conv2d_kept_0
         + tl.cast(p, tl.int64) * conv2d_kept_2
         + tl.cast(q, tl.int64) * conv2d_kept_3
     )
     conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         conv2d_sum = conv2d_sum_halves[half]
-        n2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (n2 < N2)
-        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n2 % Cg
-        f1 = n2 // Cg
+        f0 = n % Cg
+        f1 = n // Cg
         conv2d_f = f0 + f1 * Cg
         tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
         tl.store(conv2d_kept_rows + conv2d_f * conv2d_kept_1, conv2d, mask=inside)
@@ -2069,8 +2045,9 @@ def conv_group_norm_silu_forward_conv2d_rows(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -2081,18 +2058,18 @@ def conv_group_norm_silu_forward_conv2d_rows(
         conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n2 < N2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
             conv2d = b + conv2d_sum
             if conv2d_tiles is None:
-                tl.store(conv2d_ptr + m * conv2d_m + n2 * conv2d_n, conv2d, mask=inside)
+                tl.store(conv2d_ptr + m * conv2d_m + n * conv2d_n, conv2d, mask=inside)
             else:
                 conv2d_tiles.store([first_m, column], conv2d.to(conv2d_tiles.dtype))
             if conv2d_kept_tiles is None:
                 tl.store(
-                    conv2d_kept_ptr + m * conv2d_kept_m + n2 * conv2d_kept_n, conv2d, mask=inside
+                    conv2d_kept_ptr + m * conv2d_kept_m + n * conv2d_kept_n, conv2d, mask=inside
                 )
             else:
                 conv2d_kept_tiles.store([first_m, column], conv2d.to(conv2d_kept_tiles.dtype))
@@ -2100,8 +2077,8 @@ def conv_group_norm_silu_forward_conv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_planes(
-    x_tiles, w_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N, M, N2, C, b_n, conv2d_n,
-    conv2d_n2, conv2d_m, conv2d_kept_n, conv2d_kept_n2, conv2d_kept_m,
+    x_tiles, w_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N, M, N2, C, b_n, conv2d_n_,
+    conv2d_n, conv2d_m, conv2d_kept_n_, conv2d_kept_n, conv2d_kept_m,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -2112,18 +2089,19 @@ def conv_group_norm_silu_forward_conv2d_planes(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        n = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = (
-                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                x_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if X_TURNED
-                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else x_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
             conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -2132,14 +2110,16 @@ def conv_group_norm_silu_forward_conv2d_planes(
         conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (n2 < N2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N2)
             conv2d_sum = conv2d_sum_halves[half]
-            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
             conv2d = b + conv2d_sum
-            tl.store(conv2d_ptr + n * conv2d_n + n2 * conv2d_n2 + m * conv2d_m, conv2d, mask=inside)
             tl.store(
-                conv2d_kept_ptr + n * conv2d_kept_n + n2 * conv2d_kept_n2 + m * conv2d_kept_m,
+                conv2d_ptr + batch * conv2d_n_ + n * conv2d_n + m * conv2d_m, conv2d, mask=inside
+            )
+            tl.store(
+                conv2d_kept_ptr + batch * conv2d_kept_n_ + n * conv2d_kept_n + m * conv2d_kept_m,
                 conv2d,
                 mask=inside,
             )
@@ -2160,13 +2140,12 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // PQ
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // PQ
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
     p = m // Q % P
     x_h0 = p - pad
@@ -2176,7 +2155,7 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
     x_rows = (
         x_ptr
-        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(n_, tl.int64) * x_0
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
@@ -2206,36 +2185,33 @@ def conv_group_norm_silu_forward_conv2d_tiles(
         c2 = k[:, None] % C
         rs = k[:, None] // C
         w = tl.load(
-            w_ptr + n2 * w_n + tl.cast(c2, tl.int64) * w_c2 + tl.cast(rs, tl.int64) * w_rs,
-            mask=(n2 < N2) & (k[:, None] < C * R * S),
+            w_ptr + n * w_n + tl.cast(c2, tl.int64) * w_c2 + tl.cast(rs, tl.int64) * w_rs,
+            mask=(n < N2) & (k[:, None] < C * R * S),
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     conv2d_rows = (
         conv2d_ptr
-        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(n_, tl.int64) * conv2d_0
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
     conv2d_kept_rows = (
         conv2d_kept_ptr
-        + tl.cast(n, tl.int64) * conv2d_kept_0
+        + tl.cast(n_, tl.int64) * conv2d_kept_0
         + tl.cast(p, tl.int64) * conv2d_kept_2
         + tl.cast(q, tl.int64) * conv2d_kept_3
     )
     conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         conv2d_sum = conv2d_sum_halves[half]
-        n2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (n2 < N2)
-        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        f0 = n2 % Cg
-        f1 = n2 // Cg
+        f0 = n % Cg
+        f1 = n // Cg
         conv2d_f = f0 + f1 * Cg
         tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
         tl.store(conv2d_kept_rows + conv2d_f * conv2d_kept_1, conv2d, mask=inside)
@@ -2495,19 +2471,19 @@ def conv_group_norm_silu_forward_y_finish(
 @triton.jit
 def conv_group_norm_silu_forward_y_channels_part(
     conv2d_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, cols, Cg,
-    conv2d_n, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
+    conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, CHUNK,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_n_ = conv2d_n_ // WIDE * WIDE
     conv2d_f1 = conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    n = row // groups
+    n_ = row // groups
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -2518,7 +2494,7 @@ def conv_group_norm_silu_forward_y_channels_part(
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
             mask=inside,
             other=0.0,
         )
@@ -2533,25 +2509,25 @@ def conv_group_norm_silu_forward_y_channels_part(
 @triton.jit
 def conv_group_norm_silu_forward_y_channels_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, conv2d_ptr, gain_ptr, bias_ptr,
-    y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
-    bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq, CHUNK,
+    y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0, conv2d_pq, gain_f1, gain_f0,
+    bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq, CHUNK,
     PLACE: tl.constexpr, groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
     LANES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_n_ = conv2d_n_ // WIDE * WIDE
     conv2d_f1 = conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    y_n_ = y_n_ // WIDE * WIDE
     y_f1 = y_f1 // WIDE * WIDE
     y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
-    n = row // groups
+    n_ = row // groups
     f1 = row % groups
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -2572,40 +2548,40 @@ def conv_group_norm_silu_forward_y_channels_finish(
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
             mask=inside,
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+        tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_forward_y_channels_rows(
-    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0,
-    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq,
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0,
+    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     groups: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_n_ = conv2d_n_ // WIDE * WIDE
     conv2d_f1 = conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    y_n_ = y_n_ // WIDE * WIDE
     y_f1 = y_f1 // WIDE * WIDE
     y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
-    n = row // groups
+    n_ = row // groups
     f1 = row % groups
     f0 = (col % Cg).to(tl.int64)
     pq = (col // Cg).to(tl.int64)
     conv2d = tl.load(
-        conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+        conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
         mask=inside,
         other=0.0,
     )
@@ -2617,26 +2593,26 @@ def conv_group_norm_silu_forward_y_channels_rows(
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
     y = group_norm * lib.sigmoid(group_norm, HALF)
-    tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+    tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_forward_y_channels_loop(
-    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n, conv2d_f1, conv2d_f0,
-    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n, y_f1, y_f0, y_pq,
+    conv2d_ptr, gain_ptr, bias_ptr, y_ptr, rows, cols, Cg, conv2d_n_, conv2d_f1, conv2d_f0,
+    conv2d_pq, gain_f1, gain_f0, bias_f1, bias_f0, y_n_, y_f1, y_f0, y_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr, HALF: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n = conv2d_n // WIDE * WIDE
+    conv2d_n_ = conv2d_n_ // WIDE * WIDE
     conv2d_f1 = conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    y_n_ = y_n_ // WIDE * WIDE
     y_f1 = y_f1 // WIDE * WIDE
     y_f0 = y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    n = row // groups
+    n_ = row // groups
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -2647,7 +2623,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
@@ -2664,7 +2640,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            conv2d_ptr + n_ * conv2d_n_ + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
             mask=inside,
             eviction_policy="evict_first",
         )
@@ -2672,7 +2648,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
-        tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+        tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
 def choose_conv_group_norm_silu_forward_conv2d_x_packed(cols: int) -> tuple[str, dict]:
@@ -3035,9 +3011,9 @@ def launch_conv_group_norm_silu_forward_conv2d(
             num_stages=config["num_stages"],
         )  # fmt: skip
     elif variant == "patches":
-        PATCH_N, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
-        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
-        x_padded_patches = lib.descriptor(x_padded, PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
+        PATCH_N_, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
+        PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P, PATCH_Q, config["BLOCK_K"])
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, R * S * c2_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
@@ -3051,7 +3027,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         conv_group_norm_silu_forward_conv2d_patches[grid](
             x_padded_patches, w_padded_tiles, b, conv2d, conv2d_kept, Cg * groups, c2_padded, N, P,
             Q, Cg, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
-            R=R, S=S, PATCH_N=PATCH_N, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_P=PATCH_P, PATCH_Q=PATCH_Q, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -3818,8 +3794,8 @@ def conv_group_norm_silu_backward_mu_sum_finish(
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     var_sum_ptr, conv2d_kept_ptr, mu_sum_ptr, gain_ptr, bias_ptr, dy_ptr,
-    dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_nc1,
-    conv2d_kept_row, conv2d_kept_col, mu_sum_nc1, gain_c1c0, bias_c1c0, dy_row, dy_col,
+    dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
+    conv2d_kept_row, conv2d_kept_col, mu_sum_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -3832,14 +3808,14 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
-    nc1 = row // Cg
+    n_c1 = row // Cg
     c1c0 = row % Cg_groups
-    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
+    var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
     conv2d_kept = tl.load(
         conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
     ).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+    mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
     gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
     group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
@@ -3860,8 +3836,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     var_sum_ptr, conv2d_kept_ptr, mu_sum_ptr, gain_ptr, bias_ptr, dy_ptr,
-    dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_nc1,
-    conv2d_kept_row, conv2d_kept_col, mu_sum_nc1, gain_c1c0, bias_c1c0, dy_row, dy_col,
+    dgroup_norm_rsqrt_sum_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
+    conv2d_kept_row, conv2d_kept_col, mu_sum_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     dgroup_norm_rsqrt_sum_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -3872,9 +3848,9 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    nc1 = row // Cg
+    n_c1 = row // Cg
     c1c0 = row % Cg_groups
-    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
+    var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
     dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
@@ -3883,7 +3859,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
         gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
@@ -3905,8 +3881,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     var_sum_ptr, conv2d_kept_ptr, mu_sum_ptr, gain_ptr, bias_ptr, dy_ptr,
-    dgroup_norm_rsqrt_sum_part_ptr, rows, cols, Cg, count, Cg_groups, var_sum_nc1,
-    conv2d_kept_row, conv2d_kept_col, mu_sum_nc1, gain_c1c0, bias_c1c0, dy_row, dy_col,
+    dgroup_norm_rsqrt_sum_part_ptr, rows, cols, Cg, count, Cg_groups, var_sum_n_c1,
+    conv2d_kept_row, conv2d_kept_col, mu_sum_n_c1, gain_c1c0, bias_c1c0, dy_row, dy_col,
     CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
@@ -3919,9 +3895,9 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    nc1 = row // Cg
+    n_c1 = row // Cg
     c1c0 = row % Cg_groups
-    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
+    var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
     dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -3930,7 +3906,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
         gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
@@ -3951,14 +3927,14 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish(
     var_sum_ptr, dgroup_norm_rsqrt_sum_part_ptr, dgroup_norm_rsqrt_sum_ptr, rows, Cg, count,
-    var_sum_nc1, dgroup_norm_rsqrt_sum_row,
+    var_sum_n_c1, dgroup_norm_rsqrt_sum_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    nc1 = row // Cg
-    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
+    n_c1 = row // Cg
+    var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
     dgroup_norm_rsqrt_sum_parts = tl.load(
         dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + parts,
@@ -4108,49 +4084,50 @@ def conv_group_norm_silu_backward_dvar_sum_finish(
 def conv_group_norm_silu_backward_dconv2d_rows(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
-    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
-    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
+    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
+    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
+    dbias_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
-    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
-    n = (col // PQ).to(tl.int64)
+    n_ = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     c1 = row // Cg
     conv2d_kept = tl.load(
-        conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+        conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
         mask=inside,
     ).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+    mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+    var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
     group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
-    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+    dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
-    dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-    dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+    dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
+    dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
         - dmu_sum / count
     )
     tl.store(
-        dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
+        dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
     )
     db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
@@ -4172,50 +4149,55 @@ def conv_group_norm_silu_backward_dconv2d_rows(
 def conv_group_norm_silu_backward_dconv2d_lines(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, N, cols, Cg, count,
-    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
-    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
+    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
+    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
+    dbias_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, LINES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
-    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
-    n = tl.arange(0, LINES)[:, None]
+    n_ = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     c1 = row // Cg
-    inside = (n < N) & (col < cols)
+    inside = (n_ < N) & (col < cols)
 
     conv2d_kept = tl.load(
         conv2d_kept_ptr
-        + tl.cast(n, tl.int64) * conv2d_kept_n
+        + tl.cast(n_, tl.int64) * conv2d_kept_n_
         + row * conv2d_kept_row
         + tl.cast(col, tl.int64) * conv2d_kept_pq,
         mask=inside,
     ).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + tl.cast(n, tl.int64) * mu_sum_n + c1 * mu_sum_c1, mask=n < N)
-    var_sum = tl.load(var_sum_ptr + tl.cast(n, tl.int64) * var_sum_n + c1 * var_sum_c1, mask=n < N)
+    mu_sum = tl.load(mu_sum_ptr + tl.cast(n_, tl.int64) * mu_sum_n_ + c1 * mu_sum_c1, mask=n_ < N)
+    var_sum = tl.load(
+        var_sum_ptr + tl.cast(n_, tl.int64) * var_sum_n_ + c1 * var_sum_c1, mask=n_ < N
+    )
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
     group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(
-        dy_ptr + tl.cast(n, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_pq,
+        dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + row * dy_row + tl.cast(col, tl.int64) * dy_pq,
         mask=inside,
     ).to(COMPUTE)
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
     dvar_sum = tl.load(
-        dvar_sum_ptr + tl.cast(n, tl.int64) * dvar_sum_n + c1 * dvar_sum_c1, mask=n < N
+        dvar_sum_ptr + tl.cast(n_, tl.int64) * dvar_sum_n_ + c1 * dvar_sum_c1, mask=n_ < N
     )
-    dmu_sum = tl.load(dmu_sum_ptr + tl.cast(n, tl.int64) * dmu_sum_n + c1 * dmu_sum_c1, mask=n < N)
+    dmu_sum = tl.load(
+        dmu_sum_ptr + tl.cast(n_, tl.int64) * dmu_sum_n_ + c1 * dmu_sum_c1, mask=n_ < N
+    )
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4223,7 +4205,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     )
     tl.store(
         dconv2d_ptr
-        + tl.cast(n, tl.int64) * dconv2d_n
+        + tl.cast(n_, tl.int64) * dconv2d_n_
         + row * dconv2d_row
         + tl.cast(col, tl.int64) * dconv2d_pq,
         dconv2d,
@@ -4247,20 +4229,21 @@ def conv_group_norm_silu_backward_dconv2d_lines(
 def conv_group_norm_silu_backward_dconv2d_loop(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, db_ptr, dgain_ptr, dbias_ptr, dconv2d_ptr, rows, N, cols, Cg, count,
-    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
-    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n, dconv2d_row, dconv2d_pq,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
+    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
+    dmu_sum_n_, dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n_, dconv2d_row,
+    dconv2d_pq,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
-    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -4269,32 +4252,32 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
+            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_last",
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(
-            dy_ptr + n * dy_n + row * dy_row + col * dy_pq,
+            dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq,
             mask=inside,
             eviction_policy="evict_last",
         ).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4314,39 +4297,41 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
+            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_first",
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(
-            dy_ptr + n * dy_n + row * dy_row + col * dy_pq,
+            dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq,
             mask=inside,
             eviction_policy="evict_first",
         ).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
-            dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + col * dconv2d_pq, dconv2d, mask=inside
+            dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
+            dconv2d,
+            mask=inside,
         )
 
 
@@ -4354,18 +4339,18 @@ def conv_group_norm_silu_backward_dconv2d_loop(
 def conv_group_norm_silu_backward_dconv2d_part(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, rows, N, cols, Cg,
-    count, conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
-    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, CHUNK,
+    count, conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1,
+    var_sum_n_, var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_,
+    dvar_sum_c1, dmu_sum_n_, dmu_sum_c1, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -4376,27 +4361,27 @@ def conv_group_norm_silu_backward_dconv2d_part(
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
+            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
+        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4429,20 +4414,20 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, db_ptr, dgain_ptr, dbias_ptr,
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, rows, N, cols, Cg, count, db_row, dgain_row, dbias_row,
-    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
-    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, CHUNK,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
+    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
+    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
-    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -4466,34 +4451,36 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
+            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
+        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
-            dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + col * dconv2d_pq, dconv2d, mask=inside
+            dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
+            dconv2d,
+            mask=inside,
         )
 
 
@@ -4501,18 +4488,18 @@ def conv_group_norm_silu_backward_dconv2d_finish(
 def conv_group_norm_silu_backward_dconv2d_channels_part(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, rows, cols, PQ,
-    Cg, count, conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1,
-    var_sum_n, var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1,
-    dmu_sum_n, dmu_sum_c1, CHUNK,
+    Cg, count, conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1,
+    var_sum_n_, var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_,
+    dvar_sum_c1, dmu_sum_n_, dmu_sum_c1, CHUNK,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -4524,25 +4511,25 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
         inside = (row < rows) & (col < cols)
-        n = (col // PQ).to(tl.int64)
+        n_ = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
             mask=inside,
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4575,20 +4562,20 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     db_sum_part_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, db_ptr, dgain_ptr, dbias_ptr,
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, rows, cols, PQ, Cg, count, db_row, dgain_row, dbias_row,
-    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
-    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, CHUNK,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
+    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
+    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, CHUNK,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
-    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -4613,32 +4600,34 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
         inside = (row < rows) & (col < cols)
-        n = (col // PQ).to(tl.int64)
+        n_ = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
             mask=inside,
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
-            dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
+            dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq,
+            dconv2d,
+            mask=inside,
         )
 
 
@@ -4646,49 +4635,50 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
 def conv_group_norm_silu_backward_dconv2d_channels_rows(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, dconv2d_ptr, db_ptr, dgain_ptr, dbias_ptr, rows, cols, PQ, Cg, count,
-    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
-    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, dconv2d_n, dconv2d_row, dconv2d_pq, db_row, dgain_row, dbias_row,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
+    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
+    dmu_sum_n_, dmu_sum_c1, dconv2d_n_, dconv2d_row, dconv2d_pq, db_row, dgain_row,
+    dbias_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
-    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
-    n = (col // PQ).to(tl.int64)
+    n_ = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     c1 = row // Cg
     conv2d_kept = tl.load(
-        conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+        conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
         mask=inside,
     ).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+    mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+    var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
     group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
-    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+    dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
-    dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-    dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+    dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
+    dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
         - dmu_sum / count
     )
     tl.store(
-        dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
+        dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
     )
     db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
@@ -4710,20 +4700,21 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
 def conv_group_norm_silu_backward_dconv2d_channels_loop(
     conv2d_kept_ptr, mu_sum_ptr, var_sum_ptr, gain_ptr, bias_ptr, dy_ptr, dvar_sum_ptr,
     dmu_sum_ptr, db_ptr, dgain_ptr, dbias_ptr, dconv2d_ptr, rows, cols, PQ, Cg, count,
-    conv2d_kept_n, conv2d_kept_row, conv2d_kept_pq, mu_sum_n, mu_sum_c1, var_sum_n,
-    var_sum_c1, gain_row, bias_row, dy_n, dy_row, dy_pq, dvar_sum_n, dvar_sum_c1, dmu_sum_n,
-    dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n, dconv2d_row, dconv2d_pq,
+    conv2d_kept_n_, conv2d_kept_row, conv2d_kept_pq, mu_sum_n_, mu_sum_c1, var_sum_n_,
+    var_sum_c1, gain_row, bias_row, dy_n_, dy_row, dy_pq, dvar_sum_n_, dvar_sum_c1,
+    dmu_sum_n_, dmu_sum_c1, db_row, dgain_row, dbias_row, dconv2d_n_, dconv2d_row,
+    dconv2d_pq,
     PLACE: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    conv2d_kept_n = conv2d_kept_n // WIDE * WIDE
+    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
     conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
-    dconv2d_n = dconv2d_n // WIDE * WIDE
+    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c1 = row // Cg
@@ -4733,28 +4724,30 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
         inside = (row < rows) & (col < cols)
-        n = (col // PQ).to(tl.int64)
+        n_ = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_last",
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(
-            dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside, eviction_policy="evict_last"
+            dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq,
+            mask=inside,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4776,37 +4769,39 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
         inside = (row < rows) & (col < cols)
-        n = (col // PQ).to(tl.int64)
+        n_ = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + pq * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_first",
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(
-            dy_ptr + n * dy_n + row * dy_row + pq * dy_pq,
+            dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq,
             mask=inside,
             eviction_policy="evict_first",
         ).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
-            dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
+            dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq,
+            dconv2d,
+            mask=inside,
         )
 
 
@@ -4823,20 +4818,19 @@ def conv_group_norm_silu_backward_dx_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c3 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // HW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // HW
     h = m // W % H
     dconv2d_p0 = h + pad
     w2 = m % W
     dconv2d_q0 = w2 + pad
     dconv2d_rows = (
         dconv2d_ptr
-        + tl.cast(n, tl.int64) * dconv2d_0
+        + tl.cast(n_, tl.int64) * dconv2d_0
         + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
         + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
     )
@@ -4868,8 +4862,8 @@ def conv_group_norm_silu_backward_dx_taps(
             other=0.0,
         )
         w = tl.load(
-            w_ptr + k[:, None] * w_k + c3 * w_c3 + tl.cast(tap, tl.int64) * w_tap,
-            mask=(c3 < C) & (k[:, None] < K),
+            w_ptr + k[:, None] * w_k + n * w_c3 + tl.cast(tap, tl.int64) * w_tap,
+            mask=(n < C) & (k[:, None] < K),
             other=0.0,
         ).to(COMPUTE)
         dx_sum = tl.dot(
@@ -4878,20 +4872,17 @@ def conv_group_norm_silu_backward_dx_taps(
         dx_sum = lib.awaited(dx_sum)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c3 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c3 < C)
-        tl.store(dx_rows + c3 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -4909,8 +4900,9 @@ def conv_group_norm_silu_backward_dx_rows(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             dconv2d = (
@@ -4934,18 +4926,18 @@ def conv_group_norm_silu_backward_dx_rows(
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            c3 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (c3 < C)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < C)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + c3 * dx_c3, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_c3, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_planes(
-    dconv2d_tiles, w_tiles, dx_ptr, N, M, C, K, dx_n, dx_c3, dx_m,
+    dconv2d_tiles, w_tiles, dx_ptr, N, M, C, K, dx_n_, dx_c3, dx_m,
     DCONV2D_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -4956,18 +4948,21 @@ def conv_group_norm_silu_backward_dx_planes(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        n = tl.cast(turn // tiles, tl.int64)
+        batch = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             dconv2d = (
-                dconv2d_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                dconv2d_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
                 if DCONV2D_TURNED
-                else dconv2d_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+                else dconv2d_tiles.load([batch.to(tl.int32), first_m, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
             )
             w = (
                 w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
@@ -4985,10 +4980,10 @@ def conv_group_norm_silu_backward_dx_planes(
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            c3 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (c3 < C)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < C)
             dx_sum = dx_sum_halves[half]
-            tl.store(dx_ptr + n * dx_n + c3 * dx_c3 + m * dx_m, dx_sum, mask=inside)
+            tl.store(dx_ptr + batch * dx_n_ + n * dx_c3 + m * dx_m, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -5005,20 +5000,19 @@ def conv_group_norm_silu_backward_dx_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c3 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // HW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // HW
     h = m // W % H
     dconv2d_p0 = h + pad
     w2 = m % W
     dconv2d_q0 = w2 + pad
     dconv2d_rows = (
         dconv2d_ptr
-        + tl.cast(n, tl.int64) * dconv2d_0
+        + tl.cast(n_, tl.int64) * dconv2d_0
         + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
         + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
     )
@@ -5050,8 +5044,8 @@ def conv_group_norm_silu_backward_dx_tiles(
         c1c0 = k[:, None] % (Cg * groups)
         r2s2 = k[:, None] // (Cg * groups)
         w = tl.load(
-            w_ptr + tl.cast(c1c0, tl.int64) * w_c1c0 + c3 * w_c3 + tl.cast(r2s2, tl.int64) * w_r2s2,
-            mask=(c3 < C) & (k[:, None] < Cg * R * S * groups),
+            w_ptr + tl.cast(c1c0, tl.int64) * w_c1c0 + n * w_c3 + tl.cast(r2s2, tl.int64) * w_r2s2,
+            mask=(n < C) & (k[:, None] < Cg * R * S * groups),
             other=0.0,
         ).to(COMPUTE)
         dx_sum = tl.dot(
@@ -5060,27 +5054,24 @@ def conv_group_norm_silu_backward_dx_tiles(
         dx_sum = lib.awaited(dx_sum)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c3 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c3 < C)
-        tl.store(dx_rows + c3 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_taps(
-    x_padded_ptr, dconv2d_padded_ptr, dw_ptr, M, N2, n_padded, RS, S, R, H, W, Cg,
+    x_padded_ptr, dconv2d_padded_ptr, dw_ptr, M, N2, n__padded, RS, S, R, H, W, Cg,
     x_padded_0, x_padded_1, x_padded_2, x_padded_3, dconv2d_padded_n, dconv2d_padded_tap,
-    dconv2d_padded_n2, dw_0, dw_1, dw_2, dw_3,
+    dconv2d_padded_n_, dw_0, dw_1, dw_2, dw_3,
     P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -5090,12 +5081,11 @@ def conv_group_norm_silu_backward_dw_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c2 = m // RS
     r = m // S % R
     x_padded_h0 = r - pad
@@ -5108,23 +5098,23 @@ def conv_group_norm_silu_backward_dw_taps(
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n_padded, BLOCK_K)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * Q * chunks):
         tap = start // chunks
-        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         p = tap // Q
         q = tap % Q
         x_padded_terms = (
             tl.cast(p, tl.int64) * x_padded_1
             + tl.cast(q, tl.int64) * x_padded_2
-            + n[None, :] * x_padded_3
+            + k[None, :] * x_padded_3
         )
         x_padded_h = x_padded_h0 + p
         x_padded_w = x_padded_w0 + q
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (n[None, :] < n_padded)
+            & (k[None, :] < n__padded)
             & (x_padded_h >= 0)
             & (x_padded_h < H)
             & (x_padded_w >= 0)
@@ -5133,10 +5123,10 @@ def conv_group_norm_silu_backward_dw_taps(
         ).to(COMPUTE)
         dconv2d_padded = tl.load(
             dconv2d_padded_ptr
-            + n2 * dconv2d_padded_n
+            + n * dconv2d_padded_n
             + tl.cast(tap, tl.int64) * dconv2d_padded_tap
-            + n[:, None] * dconv2d_padded_n2,
-            mask=(n2 < N2) & (n[:, None] < n_padded),
+            + k[:, None] * dconv2d_padded_n_,
+            mask=(n < N2) & (k[:, None] < n__padded),
             other=0.0,
         )
         dw_sum = tl.dot(
@@ -5155,15 +5145,12 @@ def conv_group_norm_silu_backward_dw_taps(
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        n2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (n2 < N2)
-        c0 = n2 % Cg
-        c1 = n2 // Cg
+        c0 = n % Cg
+        c1 = n // Cg
         dw_f = c0 + c1 * Cg
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
@@ -5172,7 +5159,7 @@ def conv_group_norm_silu_backward_dw_taps(
 def conv_group_norm_silu_backward_dw_lanes(
     x_lanes_ptr, dconv2d_lanes_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_lanes_0, x_lanes_1,
     x_lanes_2, x_lanes_3, dconv2d_lanes_n, dconv2d_lanes_k, dw_0, dw_1, dw_2, dw_3,
-    P: tl.constexpr, Q: tl.constexpr, n_lanes: tl.constexpr, INDEX: tl.constexpr,
+    P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_X_LANES: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
     STEP_DCONV2D_LANES: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -5182,12 +5169,11 @@ def conv_group_norm_silu_backward_dw_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c2 = m // RS
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     r = m // S % R
@@ -5204,22 +5190,22 @@ def conv_group_norm_silu_backward_dw_lanes(
     )
     dconv2d_lanes_n = tl.multiple_of(tl.cast(dconv2d_lanes_n, tl.int64), STEP_DCONV2D_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * Q * n_lanes, BLOCK_K):
+    for start in range(0, P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // (Q * n_lanes)
-        q = k[None, :] // n_lanes % Q
-        n = k[None, :] % n_lanes
+        p = k[None, :] // (Q * n__lanes)
+        q = k[None, :] // n__lanes % Q
+        n_ = k[None, :] % n__lanes
         x_lanes_terms = (
             tl.cast(p, tl.int64) * x_lanes_1
             + tl.cast(q, tl.int64) * x_lanes_2
-            + tl.cast(n, tl.int64) * x_lanes_3
+            + tl.cast(n_, tl.int64) * x_lanes_3
         )
         x_lanes_h = x_lanes_h0 + p
         x_lanes_w = x_lanes_w0 + q
         x_lanes = tl.load(
             x_lanes_rows + x_lanes_terms,
             mask=(m < M)
-            & (k[None, :] < P * Q * n_lanes)
+            & (k[None, :] < P * Q * n__lanes)
             & (x_lanes_h >= 0)
             & (x_lanes_h < H)
             & (x_lanes_w >= 0)
@@ -5228,9 +5214,9 @@ def conv_group_norm_silu_backward_dw_lanes(
         ).to(COMPUTE)
         dconv2d_lanes = tl.load(
             dconv2d_lanes_ptr
-            + n2 * dconv2d_lanes_n
+            + n * dconv2d_lanes_n
             + tl.cast(k[:, None], tl.int64) * dconv2d_lanes_k,
-            mask=(n2 < N2) & (k[:, None] < P * Q * n_lanes),
+            mask=(n < N2) & (k[:, None] < P * Q * n__lanes),
             other=0.0,
         )
         dw_sum = tl.dot(
@@ -5249,23 +5235,20 @@ def conv_group_norm_silu_backward_dw_lanes(
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        n2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (n2 < N2)
-        c0 = n2 % Cg
-        c1 = n2 // Cg
+        c0 = n % Cg
+        c1 = n // Cg
         dw_f = c0 + c1 * Cg
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_tiles(
-    x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_0, x_1, x_2, x_3, dconv2d_n,
-    dconv2d_n2, dconv2d_pq, dw_0, dw_1, dw_2, dw_3,
+    x_ptr, dconv2d_ptr, dw_ptr, M, N2, RS, S, R, H, W, Cg, x_0, x_1, x_2, x_3, dconv2d_n_,
+    dconv2d_n, dconv2d_pq, dw_0, dw_1, dw_2, dw_3,
     N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr,
     STEP_DCONV2D: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -5276,12 +5259,11 @@ def conv_group_norm_silu_backward_dw_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c2 = m // RS
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
     r = m // S % R
@@ -5296,16 +5278,16 @@ def conv_group_norm_silu_backward_dw_tiles(
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
-    dconv2d_n2 = tl.multiple_of(tl.cast(dconv2d_n2, tl.int64), STEP_DCONV2D)
+    dconv2d_n = tl.multiple_of(tl.cast(dconv2d_n, tl.int64), STEP_DCONV2D)
     dconv2d_pq = tl.multiple_of(tl.cast(dconv2d_pq, tl.int64), STEP_DCONV2D)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P * Q, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n = k[None, :] % N
+        n_ = k[None, :] % N
         p = k[None, :] // (N * Q)
         q = k[None, :] // N % Q
         x_terms = (
-            tl.cast(n, tl.int64) * x_0 + tl.cast(p, tl.int64) * x_2 + tl.cast(q, tl.int64) * x_3
+            tl.cast(n_, tl.int64) * x_0 + tl.cast(p, tl.int64) * x_2 + tl.cast(q, tl.int64) * x_3
         )
         x_h = x_h0 + p
         x_w = x_w0 + q
@@ -5319,14 +5301,14 @@ def conv_group_norm_silu_backward_dw_tiles(
             & (x_w < W),
             other=0.0,
         ).to(COMPUTE)
-        n = k[:, None] % N
+        n_ = k[:, None] % N
         pq = k[:, None] // N
         dconv2d = tl.load(
             dconv2d_ptr
-            + tl.cast(n, tl.int64) * dconv2d_n
-            + n2 * dconv2d_n2
+            + tl.cast(n_, tl.int64) * dconv2d_n_
+            + n * dconv2d_n
             + tl.cast(pq, tl.int64) * dconv2d_pq,
-            mask=(n2 < N2) & (k[:, None] < N * P * Q),
+            mask=(n < N2) & (k[:, None] < N * P * Q),
             other=0.0,
         )
         dw_sum = tl.dot(
@@ -5341,15 +5323,12 @@ def conv_group_norm_silu_backward_dw_tiles(
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < N2)
         dw_sum = dw_sum_halves[half]
-        n2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (n2 < N2)
-        c0 = n2 % Cg
-        c1 = n2 // Cg
+        c0 = n % Cg
+        c1 = n // Cg
         dw_f = c0 + c1 * Cg
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
@@ -6391,13 +6370,13 @@ def launch_conv_group_norm_silu_backward_dw(
     P = conv2d_kept.shape[2]
     Q = conv2d_kept.shape[3]
     Cg = F // groups
-    n_lanes = 4 * ((N + 3) // 4)
-    n_padded = 16 * ((N + 15) // 16)
+    n__lanes = 4 * ((N + 3) // 4)
+    n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
     N_ = Cg * groups
     channels = N
-    padded = n_padded
+    padded = n__padded
     taps = P * Q
     phases = 1
     depth = N * P * Q
@@ -6427,22 +6406,22 @@ def launch_conv_group_norm_silu_backward_dw(
         x_padded = x.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, H, W, n_padded), dtype=x.dtype, device=x.device)
+            x_padded = torch.empty((C, H, W, n__padded), dtype=x.dtype, device=x.device)
             x_padded[..., N:].zero_()
             launch_conv_group_norm_silu_backward_dw_x_packed(x, x_padded[..., :N])
         dconv2d_padded = dconv2d.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(dconv2d_padded):
             dconv2d_padded = torch.empty(
-                (F, P, Q, n_padded), dtype=dconv2d.dtype, device=dconv2d.device
+                (F, P, Q, n__padded), dtype=dconv2d.dtype, device=dconv2d.device
             )
             dconv2d_padded[..., N:].zero_()
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_padded[..., :N])
     if variant in ("wide", "taps"):
-        dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n_padded)
+        dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv_group_norm_silu_backward_dw_taps[grid](
-            x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n_padded, R * S, S, R, H, W, Cg,
+            x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n__padded, R * S, S, R, H, W, Cg,
             *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
             P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
@@ -6470,23 +6449,23 @@ def launch_conv_group_norm_silu_backward_dw(
         x_lanes = x.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            x_lanes = torch.empty((C, H, W, n__lanes), dtype=x.dtype, device=x.device)
             x_lanes[..., N:].zero_()
             launch_conv_group_norm_silu_backward_dw_x_packed(x, x_lanes[..., :N])
         dconv2d_lanes = dconv2d.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(dconv2d_lanes):
             dconv2d_lanes = torch.empty(
-                (F, P, Q, n_lanes), dtype=dconv2d.dtype, device=dconv2d.device
+                (F, P, Q, n__lanes), dtype=dconv2d.dtype, device=dconv2d.device
             )
             dconv2d_lanes[..., N:].zero_()
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes[..., :N])
-        dconv2d_lanes = lib.reshaped(dconv2d_lanes, Cg * groups, P * Q * n_lanes)
+        dconv2d_lanes = lib.reshaped(dconv2d_lanes, Cg * groups, P * Q * n__lanes)
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv_group_norm_silu_backward_dw_lanes[grid](
             x_lanes, dconv2d_lanes, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg,
             *x_lanes.stride(), *dconv2d_lanes.stride(), *dw.stride(),
-            P=P, Q=Q, n_lanes=n_lanes, INDEX=INDEX,
+            P=P, Q=Q, n__lanes=n__lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
             pad=pad, COMPUTE=COMPUTE, STEP_DCONV2D_LANES=math.gcd(16, dconv2d_lanes.stride(0)),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,

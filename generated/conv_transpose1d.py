@@ -74,27 +74,26 @@ def conv_transpose1d_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // P
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // P
     p = m % P
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(R * chunks):
-        r = start // chunks
-        c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        x_padded_l_num = p + pad - r * dil
+        tap = start // chunks
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        x_padded_l_num = p + pad - tap * dil
         x_padded = tl.load(
             x_padded_ptr
-            + tl.cast(n, tl.int64) * x_padded_0
+            + tl.cast(n_, tl.int64) * x_padded_0
             + tl.cast(x_padded_l_num // stride, tl.int64) * x_padded_1
-            + c[None, :] * x_padded_2,
+            + k[None, :] * x_padded_2,
             mask=(m < M)
-            & (c[None, :] < c_padded)
+            & (k[None, :] < c_padded)
             & (x_padded_l_num % stride == 0)
             & (x_padded_l_num >= 0)
             & (x_padded_l_num // stride < L),
@@ -102,26 +101,23 @@ def conv_transpose1d_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + f * w_padded_f
-            + tl.cast(r, tl.int64) * w_padded_r
-            + c[:, None] * w_padded_c,
-            mask=(f < F) & (c[:, None] < c_padded),
+            + n * w_padded_f
+            + tl.cast(tap, tl.int64) * w_padded_r
+            + k[:, None] * w_padded_c,
+            mask=(n < F) & (k[:, None] < c_padded),
             other=0.0,
         )
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_rows + f * y_1, y, mask=inside)
+        tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -138,13 +134,12 @@ def conv_transpose1d_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // P
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // P
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     p = m % P
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
@@ -157,7 +152,7 @@ def conv_transpose1d_lanes(
         c = k[None, :] % c_lanes
         x_lanes = tl.load(
             x_lanes_ptr
-            + tl.cast(n, tl.int64) * x_lanes_0
+            + tl.cast(n_, tl.int64) * x_lanes_0
             + tl.cast(x_lanes_l_num // stride, tl.int64) * x_lanes_1
             + tl.cast(c, tl.int64) * x_lanes_2,
             mask=(m < M)
@@ -168,24 +163,21 @@ def conv_transpose1d_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + f * w_lanes_f + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(f < F) & (k[:, None] < R * c_lanes),
+            w_lanes_ptr + n * w_lanes_f + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(n < F) & (k[:, None] < R * c_lanes),
             other=0.0,
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_rows + f * y_1, y, mask=inside)
+        tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -202,13 +194,12 @@ def conv_transpose1d_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // P
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // P
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
     p = m % P
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
@@ -222,7 +213,7 @@ def conv_transpose1d_tiles(
         x_l_num = p + pad - r * dil
         x = tl.load(
             x_ptr
-            + tl.cast(n, tl.int64) * x_0
+            + tl.cast(n_, tl.int64) * x_0
             + tl.cast(c, tl.int64) * x_1
             + tl.cast(x_l_num // stride, tl.int64) * x_2,
             mask=(m < M)
@@ -235,24 +226,21 @@ def conv_transpose1d_tiles(
         c = k[:, None] % C
         r = k[:, None] // C
         w = tl.load(
-            w_ptr + tl.cast(c, tl.int64) * w_c + f * w_f + tl.cast(r, tl.int64) * w_r,
-            mask=(f < F) & (k[:, None] < C * R),
+            w_ptr + tl.cast(c, tl.int64) * w_c + n * w_f + tl.cast(r, tl.int64) * w_r,
+            mask=(n < F) & (k[:, None] < C * R),
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_rows + f * y_1, y, mask=inside)
+        tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 def choose_conv_transpose1d_x_packed(cols: int) -> tuple[str, dict]:
@@ -719,45 +707,44 @@ def conv_transpose1d_backward_dw_dy_packed_tile(
 def conv_transpose1d_backward_dx_patches(
     dy_padded_patches, w_padded_tiles, dx_ptr, C, f_padded, N, L, dy_padded_1, dx_0, dx_1,
     dx_2,
-    R: tl.constexpr, PATCH_N: tl.constexpr, PATCH_L: tl.constexpr, dil: tl.constexpr,
+    R: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_L: tl.constexpr, dil: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_l = tl.cdiv(L, PATCH_L)
     tiles_n = tl.cdiv(C, BLOCK_N)
+    tiles = patches_n_ * patches_l * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0), patches_n * patches_l * tiles_n, tl.num_programs(0), flatten=FLAT
-    ):
-        first_c2 = tile % tiles_n * BLOCK_N
-        first_l = tile // tiles_n % patches_l * PATCH_L
-        first_n = tile // (patches_l * tiles_n) * PATCH_N
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_l = tile // tiles_n % patches_l * PATCH_L
+        corner_n_ = tile // (patches_l * tiles_n) * PATCH_N_
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * tl.cdiv(f_padded, BLOCK_K)):
-            r2 = start % R
-            f = start // R * BLOCK_K
-            dy_padded_p = r2 * dil - pad
+            tap = start % R
+            k = start // R * BLOCK_K
+            dy_padded_p = tap * dil - pad
             dy_padded = dy_padded_patches.load(
                 [
-                    first_n,
-                    first_l + lib.floor_div(dy_padded_p, stride),
-                    tl.cast(f + lib.floor_mod(dy_padded_p, stride) * dy_padded_1, tl.int32),
+                    corner_n_,
+                    corner_l + lib.floor_div(dy_padded_p, stride),
+                    tl.cast(k + lib.floor_mod(dy_padded_p, stride) * dy_padded_1, tl.int32),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w_padded = w_padded_tiles.load([first_c2, f + r2 * f_padded])
+            w_padded = w_padded_tiles.load([first_n, k + tap * f_padded])
             dx_sum = tl.dot(
                 w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        n = tl.cast(first_n, tl.int64) + place // PATCH_L
-        l = tl.cast(first_l, tl.int64) + place % PATCH_L
-        c2 = tl.cast(first_c2, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n < N) & (l < L) & (c2 < C)
-        dx_places = dx_ptr + n * dx_0 + l * dx_2
-        tl.store(dx_places + c2 * dx_1, dx_sum, mask=inside)
+        n_ = tl.cast(corner_n_, tl.int64) + place // PATCH_L
+        l = tl.cast(corner_l, tl.int64) + place % PATCH_L
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n_ < N) & (l < L) & (n < C)
+        dx_places = dx_ptr + n_ * dx_0 + l * dx_2
+        tl.store(dx_places + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -774,52 +761,48 @@ def conv_transpose1d_backward_dx_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // L
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // L
     l = m % L
     dy_padded_p0 = l * stride - pad
     dy_padded_rows = (
         dy_padded_ptr
-        + tl.cast(n, tl.int64) * dy_padded_0
+        + tl.cast(n_, tl.int64) * dy_padded_0
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_1
     )
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(R * chunks):
-        r2 = start // chunks
-        f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy_padded_terms = tl.cast(r2 * dil, tl.int64) * dy_padded_1 + f[None, :] * dy_padded_2
-        dy_padded_p = dy_padded_p0 + r2 * dil
+        tap = start // chunks
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy_padded_terms = tl.cast(tap * dil, tl.int64) * dy_padded_1 + k[None, :] * dy_padded_2
+        dy_padded_p = dy_padded_p0 + tap * dil
         dy_padded = tl.load(
             dy_padded_rows + dy_padded_terms,
-            mask=(m < M) & (f[None, :] < f_padded) & (dy_padded_p >= 0) & (dy_padded_p < P),
+            mask=(m < M) & (k[None, :] < f_padded) & (dy_padded_p >= 0) & (dy_padded_p < P),
             other=0.0,
         )
         w_padded = tl.load(
             w_padded_ptr
-            + c2 * w_padded_c2
-            + tl.cast(r2, tl.int64) * w_padded_r2
-            + f[:, None] * w_padded_f,
-            mask=(c2 < C) & (f[:, None] < f_padded),
+            + n * w_padded_c2
+            + tl.cast(tap, tl.int64) * w_padded_r2
+            + k[:, None] * w_padded_f,
+            mask=(n < C) & (k[:, None] < f_padded),
             other=0.0,
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -837,20 +820,19 @@ def conv_transpose1d_backward_dx_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // L
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // L
     dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
     l = m % L
     dy_lanes_p0 = l * stride - pad
     dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
     dy_lanes_rows = (
         dy_lanes_ptr
-        + tl.cast(n, tl.int64) * dy_lanes_0
+        + tl.cast(n_, tl.int64) * dy_lanes_0
         + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_1
     )
     w_lanes_c2 = tl.multiple_of(tl.cast(w_lanes_c2, tl.int64), STEP_W_LANES)
@@ -869,22 +851,19 @@ def conv_transpose1d_backward_dx_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + c2 * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(c2 < C) & (k[:, None] < R * f_lanes),
+            w_lanes_ptr + n * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(n < C) & (k[:, None] < R * f_lanes),
             other=0.0,
         )
         dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -900,18 +879,17 @@ def conv_transpose1d_backward_dx_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // L
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // L
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
     l = m % L
     dy_p0 = l * stride - pad
     dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
-    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + tl.cast(dy_p0, tl.int64) * dy_2
+    dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + tl.cast(dy_p0, tl.int64) * dy_2
     w_c2 = tl.multiple_of(tl.cast(w_c2, tl.int64), STEP_W)
     w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -929,28 +907,25 @@ def conv_transpose1d_backward_dx_tiles(
         f = k[:, None] % F
         r2 = k[:, None] // F
         w = tl.load(
-            w_ptr + c2 * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(r2, tl.int64) * w_r2,
-            mask=(c2 < C) & (k[:, None] < F * R),
+            w_ptr + n * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(r2, tl.int64) * w_r2,
+            mask=(n < C) & (k[:, None] < F * R),
             other=0.0,
         )
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_rows = dx_ptr + tl.cast(n_, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_backward_dw_taps(
-    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n_padded, R, L, x_padded_0, x_padded_1,
-    x_padded_2, dy_padded_f, dy_padded_p, dy_padded_n, dw_0, dw_1, dw_2,
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n__padded, R, L, x_padded_0, x_padded_1,
+    x_padded_2, dy_padded_f, dy_padded_p, dy_padded_n_, dw_0, dw_1, dw_2,
     P: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -961,27 +936,26 @@ def conv_transpose1d_backward_dw_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
     r = m % R
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n_padded, BLOCK_K)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * chunks):
-        p = start // chunks
-        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        x_padded_l_num = p + pad - r * dil
+        tap = start // chunks
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        x_padded_l_num = tap + pad - r * dil
         x_padded = tl.load(
             x_padded_ptr
             + tl.cast(c, tl.int64) * x_padded_0
             + tl.cast(x_padded_l_num // stride, tl.int64) * x_padded_1
-            + n[None, :] * x_padded_2,
+            + k[None, :] * x_padded_2,
             mask=(m < M)
-            & (n[None, :] < n_padded)
+            & (k[None, :] < n__padded)
             & (x_padded_l_num % stride == 0)
             & (x_padded_l_num >= 0)
             & (x_padded_l_num // stride < L),
@@ -989,91 +963,85 @@ def conv_transpose1d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + f * dy_padded_f
-            + tl.cast(p, tl.int64) * dy_padded_p
-            + n[:, None] * dy_padded_n,
-            mask=(f < F) & (n[:, None] < n_padded),
+            + n * dy_padded_f
+            + tl.cast(tap, tl.int64) * dy_padded_p
+            + k[:, None] * dy_padded_n_,
+            mask=(n < F) & (k[:, None] < n__padded),
             other=0.0,
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, R, L, x_lanes_0, x_lanes_1, x_lanes_2,
     dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2,
-    P: tl.constexpr, n_lanes: tl.constexpr, INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr,
-    pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_DY_LANES: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    P: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     r = m % R
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
     dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * n_lanes, BLOCK_K):
+    for start in range(0, P * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // n_lanes
+        p = k[None, :] // n__lanes
         x_lanes_l_num = p + pad - r * dil
-        n = k[None, :] % n_lanes
+        n_ = k[None, :] % n__lanes
         x_lanes = tl.load(
             x_lanes_ptr
             + tl.cast(c, tl.int64) * x_lanes_0
             + tl.cast(x_lanes_l_num // stride, tl.int64) * x_lanes_1
-            + tl.cast(n, tl.int64) * x_lanes_2,
+            + tl.cast(n_, tl.int64) * x_lanes_2,
             mask=(m < M)
-            & (k[None, :] < P * n_lanes)
+            & (k[None, :] < P * n__lanes)
             & (x_lanes_l_num % stride == 0)
             & (x_lanes_l_num >= 0)
             & (x_lanes_l_num // stride < L),
             other=0.0,
         )
         dy_lanes = tl.load(
-            dy_lanes_ptr + f * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
-            mask=(f < F) & (k[:, None] < P * n_lanes),
+            dy_lanes_ptr + n * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            mask=(n < F) & (k[:, None] < P * n__lanes),
             other=0.0,
         )
         dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, F, R, L, x_0, x_1, x_2, dy_n, dy_f, dy_p, dw_0, dw_1, dw_2,
+    x_ptr, dy_ptr, dw_ptr, M, F, R, L, x_0, x_1, x_2, dy_n_, dy_f, dy_p, dw_0, dw_1, dw_2,
     N: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr, STEP_X: tl.constexpr,
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -1084,12 +1052,11 @@ def conv_transpose1d_backward_dw_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
     r = m % R
@@ -1099,12 +1066,12 @@ def conv_transpose1d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n = k[None, :] % N
+        n_ = k[None, :] % N
         p = k[None, :] // N
         x_l_num = p + pad - r * dil
         x = tl.load(
             x_ptr
-            + tl.cast(n, tl.int64) * x_0
+            + tl.cast(n_, tl.int64) * x_0
             + tl.cast(c, tl.int64) * x_1
             + tl.cast(x_l_num // stride, tl.int64) * x_2,
             mask=(m < M)
@@ -1114,66 +1081,63 @@ def conv_transpose1d_backward_dw_tiles(
             & (x_l_num // stride < L),
             other=0.0,
         )
-        n = k[:, None] % N
+        n_ = k[:, None] % N
         p = k[:, None] // N
         dy = tl.load(
-            dy_ptr + tl.cast(n, tl.int64) * dy_n + f * dy_f + tl.cast(p, tl.int64) * dy_p,
-            mask=(f < F) & (k[:, None] < N * P),
+            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_f + tl.cast(p, tl.int64) * dy_p,
+            mask=(n < F) & (k[:, None] < N * P),
             other=0.0,
         )
         dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_backward_db_rows(
-    dy_ptr, db_ptr, F, cols, P, dy_n, dy_f, dy_p, db_f,
+    dy_ptr, db_ptr, F, cols, P, dy_n_, dy_f, dy_p, db_f,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (f < F) & (col < cols)
-    n = (col // P).to(tl.int64)
+    n_ = (col // P).to(tl.int64)
     p = (col % P).to(tl.int64)
-    dy = tl.load(dy_ptr + n * dy_n + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + f * db_f, db, mask=f < F)
 
 
 @triton.jit
 def conv_transpose1d_backward_db_loop(
-    dy_ptr, db_ptr, F, N, P, dy_n, dy_f, dy_p, db_f,
+    dy_ptr, db_ptr, F, N, P, dy_n_, dy_f, dy_p, db_f,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (f < F) & (p < P)
-        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
     tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
@@ -1181,14 +1145,14 @@ def conv_transpose1d_backward_db_loop(
 
 @triton.jit
 def conv_transpose1d_backward_db_part(
-    dy_ptr, db_sum_part_ptr, F, N, P, dy_n, dy_f, dy_p, CHUNK,
+    dy_ptr, db_sum_part_ptr, F, N, P, dy_n_, dy_f, dy_p, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
@@ -1196,11 +1160,11 @@ def conv_transpose1d_backward_db_part(
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (f < F) & (p < P)
-        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     tl.store(db_sum_part_ptr + f * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=f < F)
 
@@ -1448,10 +1412,10 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             w_padded[..., F:].zero_()
             launch_conv_transpose1d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
-        PATCH_N, PATCH_L = lib.patch(config["BLOCK_M"], N, L)
-        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(L, PATCH_L)
+        PATCH_N_, PATCH_L = lib.patch(config["BLOCK_M"], N, L)
+        PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(L, PATCH_L)
         dy_padded_patches = lib.descriptor(
-            lib.every(dy_padded, 1, stride), PATCH_N, PATCH_L, config["BLOCK_K"]
+            lib.every(dy_padded, 1, stride), PATCH_N_, PATCH_L, config["BLOCK_K"]
         )
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(C, R * f_padded), config["BLOCK_N"], config["BLOCK_K"]
@@ -1466,8 +1430,8 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         conv_transpose1d_backward_dx_patches[grid](
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, L, dy_padded.stride(1),
             *dx.stride(),
-            R=R, PATCH_N=PATCH_N, PATCH_L=PATCH_L, dil=dil, pad=pad, stride=stride, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, **config,
+            R=R, PATCH_N_=PATCH_N_, PATCH_L=PATCH_L, dil=dil, pad=pad, stride=stride,
+            COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
@@ -1601,12 +1565,12 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     F = w.shape[1]
     R = w.shape[2]
     P = dy.shape[2]
-    n_lanes = 4 * ((N + 3) // 4)
-    n_padded = 16 * ((N + 15) // 16)
+    n__lanes = 4 * ((N + 3) // 4)
+    n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R
     channels = N
-    padded = n_padded
+    padded = n__padded
     taps = P
     phases = 1
     depth = N * P
@@ -1628,19 +1592,19 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
         x_padded = x.permute(1, 2, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, L, n_padded), dtype=x.dtype, device=x.device)
+            x_padded = torch.empty((C, L, n__padded), dtype=x.dtype, device=x.device)
             x_padded[..., N:].zero_()
             launch_conv_transpose1d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, P, n_padded), dtype=dy.dtype, device=dy.device)
+            dy_padded = torch.empty((F, P, n__padded), dtype=dy.dtype, device=dy.device)
             dy_padded[..., N:].zero_()
             launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
         conv_transpose1d_backward_dw_taps[grid](
-            x_padded, dy_padded, dw, C * R, F, n_padded, R, L, *x_padded.stride(),
+            x_padded, dy_padded, dw, C * R, F, n__padded, R, L, *x_padded.stride(),
             *dy_padded.stride(), *dw.stride(),
             P=P, INDEX=INDEX, pad=pad, dil=dil, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
@@ -1665,21 +1629,21 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
         x_lanes = x.permute(1, 2, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, L, n_lanes), dtype=x.dtype, device=x.device)
+            x_lanes = torch.empty((C, L, n__lanes), dtype=x.dtype, device=x.device)
             x_lanes[..., N:].zero_()
             launch_conv_transpose1d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
+            dy_lanes = torch.empty((F, P, n__lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = lib.reshaped(dy_lanes, F, P * n_lanes)
+        dy_lanes = lib.reshaped(dy_lanes, F, P * n__lanes)
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
         conv_transpose1d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, C * R, F, R, L, *x_lanes.stride(), *dy_lanes.stride(),
             *dw.stride(),
-            P=P, n_lanes=n_lanes, INDEX=INDEX,
+            P=P, n__lanes=n__lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)), pad=pad, dil=dil,
             stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,

@@ -64,33 +64,31 @@ def conv_transpose2d_w_packed_tile(
 def conv_transpose2d_patches(
     x_padded_patches, w_padded_tiles, y_ptr, batches, F, c_padded, R, S, N, p_steps,
     q_steps, P, Q, y_0, y_1, y_2, y_3,
-    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N: tl.constexpr,
+    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N_: tl.constexpr,
     PATCH_P1: tl.constexpr, PATCH_Q1: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_p1 = tl.cdiv(p_steps, PATCH_P1)
     patches_q1 = tl.cdiv(q_steps, PATCH_Q1)
     tiles_n = tl.cdiv(F, BLOCK_N)
+    tiles = patches_n_ * patches_p1 * patches_q1 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        batches * patches_n * patches_p1 * patches_q1 * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        z = tl.cast(tile % batches, tl.int64)
+    for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
+        # Phases of a transposed convolution lie between one another in memory: those of one patch run side by side,
+        # so that L2 reads it once and sees whole sectors.
+        batch = tl.cast(tile % batches, tl.int64)
         patch = tile // batches
-        first_f = patch % tiles_n * BLOCK_N
-        first_q1 = patch // tiles_n % patches_q1 * PATCH_Q1
-        first_p1 = patch // (patches_q1 * tiles_n) % patches_p1 * PATCH_P1
-        first_n = patch // (patches_p1 * patches_q1 * tiles_n) * PATCH_N
-        p0 = z // stride
+        first_n = patch % tiles_n * BLOCK_N
+        corner_q1 = patch // tiles_n % patches_q1 * PATCH_Q1
+        corner_p1 = patch // (patches_q1 * tiles_n) % patches_p1 * PATCH_P1
+        corner_n_ = patch // (patches_p1 * patches_q1 * tiles_n) * PATCH_N_
+        p0 = batch // stride
         r_first = lib.floor_mod(p0 + pad, stride).to(INDEX)
         r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
-        q0 = z % stride
+        q0 = batch % stride
         s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
         s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
         taps = r_taps * s_taps
@@ -100,21 +98,21 @@ def conv_transpose2d_patches(
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
-            c = start // tl.maximum(taps, 1) * BLOCK_K
+            k = start // tl.maximum(taps, 1) * BLOCK_K
             r = tap // s_taps_or_1
             s = tap % s_taps_or_1
             x_padded = x_padded_patches.load(
                 [
-                    first_n,
-                    first_p1 + tl.cast(p_shift - r, tl.int32),
-                    first_q1 + tl.cast(q_shift - s, tl.int32),
-                    c,
+                    corner_n_,
+                    corner_p1 + tl.cast(p_shift - r, tl.int32),
+                    corner_q1 + tl.cast(q_shift - s, tl.int32),
+                    k,
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
             w_padded = w_padded_tiles.load(
                 [
-                    first_f,
-                    c
+                    first_n,
+                    k
                     + tl.cast(
                         r * S * c_padded * stride
                         + r_first * S * c_padded
@@ -128,17 +126,18 @@ def conv_transpose2d_patches(
                 w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
-        y_sum = y_sum.T  # the places first: lanes lie along them
+        # Where neighbours are stored apart both ways, Triton 3.6 lays lanes along a tile's first dim: that of places.
+        y_sum = y_sum.T
         place = tl.arange(0, BLOCK_M)[:, None]
-        n = tl.cast(first_n, tl.int64) + place // (PATCH_P1 * PATCH_Q1)
-        p1 = tl.cast(first_p1, tl.int64) + place // PATCH_Q1 % PATCH_P1
-        q1 = tl.cast(first_q1, tl.int64) + place % PATCH_Q1
-        f = tl.cast(first_f, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_P1 * PATCH_Q1)
+        p1 = tl.cast(corner_p1, tl.int64) + place // PATCH_Q1 % PATCH_P1
+        q1 = tl.cast(corner_q1, tl.int64) + place % PATCH_Q1
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
         y_p = p0 + p1 * stride
         y_q = q0 + q1 * stride
-        inside = (n < N) & (p1 < p_steps) & (q1 < q_steps) & (y_p < P) & (y_q < Q) & (f < F)
-        y_places = y_ptr + n * y_0 + y_p * y_2 + y_q * y_3
-        tl.store(y_places + f * y_1, y_sum, mask=inside)
+        inside = (n_ < N) & (p1 < p_steps) & (q1 < q_steps) & (y_p < P) & (y_q < Q) & (n < F)
+        y_places = y_ptr + n_ * y_0 + y_p * y_2 + y_q * y_3
+        tl.store(y_places + n * y_1, y_sum, mask=inside)
 
 
 @triton.jit
@@ -152,24 +151,25 @@ def conv_transpose2d_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    z = (tl.program_id(0) % batches).to(tl.int64)
+    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # so that L2 sees whole sectors.
+    batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    p0 = z // stride
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    p0 = batch // stride
     r_first = lib.floor_mod(p0 + pad, stride).to(INDEX)
     r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
-    q0 = z % stride
+    q0 = batch % stride
     s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
     taps = r_taps * s_taps
-    n = m // p_steps_q_steps
+    n_ = m // p_steps_q_steps
     p1 = m // q_steps % p_steps
     p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
     x_padded_h0 = p1 + p_shift
@@ -179,13 +179,13 @@ def conv_transpose2d_taps(
     x_padded_w0 = q1 + q_shift
     x_padded_rows = (
         x_padded_ptr
-        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(n_, tl.int64) * x_padded_0
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
     w_padded_rows = (
         w_padded_ptr
-        + f * w_padded_0
+        + n * w_padded_0
         + tl.cast(r_first, tl.int64) * w_padded_1
         + tl.cast(s_first, tl.int64) * w_padded_2
     )
@@ -193,20 +193,20 @@ def conv_transpose2d_taps(
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(taps * chunks):
         tap = start // chunks
-        c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // s_taps_or_1
         s = tap % s_taps_or_1
         x_padded_terms = (
             tl.cast(-r, tl.int64) * x_padded_1
             + tl.cast(-s, tl.int64) * x_padded_2
-            + c[None, :] * x_padded_3
+            + k[None, :] * x_padded_3
         )
         x_padded_h = x_padded_h0 - r
         x_padded_w = x_padded_w0 - s
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (c[None, :] < c_padded)
+            & (k[None, :] < c_padded)
             & (x_padded_h >= 0)
             & (x_padded_h < H)
             & (x_padded_w >= 0)
@@ -216,26 +216,23 @@ def conv_transpose2d_taps(
         w_padded_terms = (
             tl.cast(r * stride, tl.int64) * w_padded_1
             + tl.cast(s * stride, tl.int64) * w_padded_2
-            + c[:, None] * w_padded_3
+            + k[:, None] * w_padded_3
         )
         w_padded = tl.load(
-            w_padded_rows + w_padded_terms, mask=(f < F) & (c[:, None] < c_padded), other=0.0
+            w_padded_rows + w_padded_terms, mask=(n < F) & (k[:, None] < c_padded), other=0.0
         )
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = row_inside & (f < F)
-        tl.store(y_rows + f * y_1, y_sum, mask=inside)
+        tl.store(y_rows + n * y_1, y_sum, mask=inside)
 
 
 @triton.jit
@@ -250,24 +247,25 @@ def conv_transpose2d_lanes(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    z = (tl.program_id(0) % batches).to(tl.int64)
+    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # so that L2 sees whole sectors.
+    batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    p0 = z // stride
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    p0 = batch // stride
     r_first = lib.floor_mod(p0 + pad, stride).to(INDEX)
     r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
-    q0 = z % stride
+    q0 = batch % stride
     s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
     terms = r_taps * s_taps * c_lanes
-    n = m // p_steps_q_steps
+    n_ = m // p_steps_q_steps
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     p1 = m // q_steps % p_steps
     p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
@@ -280,7 +278,7 @@ def conv_transpose2d_lanes(
     x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
     x_lanes_rows = (
         x_lanes_ptr
-        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(n_, tl.int64) * x_lanes_0
         + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
     )
@@ -289,7 +287,7 @@ def conv_transpose2d_lanes(
     w_lanes_2 = tl.multiple_of(tl.cast(w_lanes_2, tl.int64), STEP_W_LANES)
     w_lanes_rows = (
         w_lanes_ptr
-        + f * w_lanes_0
+        + n * w_lanes_0
         + tl.cast(r_first, tl.int64) * w_lanes_1
         + tl.cast(s_first, tl.int64) * w_lanes_2
     )
@@ -325,23 +323,20 @@ def conv_transpose2d_lanes(
             + tl.cast(c, tl.int64) * w_lanes_3
         )
         w_lanes = tl.load(
-            w_lanes_rows + w_lanes_terms, mask=(f < F) & (k[:, None] < terms), other=0.0
+            w_lanes_rows + w_lanes_terms, mask=(n < F) & (k[:, None] < terms), other=0.0
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = row_inside & (f < F)
-        tl.store(y_rows + f * y_1, y_sum, mask=inside)
+        tl.store(y_rows + n * y_1, y_sum, mask=inside)
 
 
 @triton.jit
@@ -355,24 +350,25 @@ def conv_transpose2d_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    z = (tl.program_id(0) % batches).to(tl.int64)
+    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # so that L2 sees whole sectors.
+    batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    p0 = z // stride
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    p0 = batch // stride
     r_first = lib.floor_mod(p0 + pad, stride).to(INDEX)
     r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
-    q0 = z % stride
+    q0 = batch % stride
     s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
     terms = r_taps * s_taps * C
-    n = m // p_steps_q_steps
+    n_ = m // p_steps_q_steps
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
     p1 = m // q_steps % p_steps
     p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
@@ -385,14 +381,14 @@ def conv_transpose2d_tiles(
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
     x_rows = (
         x_ptr
-        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(n_, tl.int64) * x_0
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
     w_1 = tl.multiple_of(tl.cast(w_1, tl.int64), STEP_W)
     w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), STEP_W)
     w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), STEP_W)
-    w_rows = w_ptr + f * w_1 + tl.cast(r_first, tl.int64) * w_2 + tl.cast(s_first, tl.int64) * w_3
+    w_rows = w_ptr + n * w_1 + tl.cast(r_first, tl.int64) * w_2 + tl.cast(s_first, tl.int64) * w_3
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -417,22 +413,19 @@ def conv_transpose2d_tiles(
             + tl.cast(r * stride, tl.int64) * w_2
             + tl.cast(s * stride, tl.int64) * w_3
         )
-        w = tl.load(w_rows + w_terms, mask=(f < F) & (k[:, None] < terms), other=0.0)
+        w = tl.load(w_rows + w_terms, mask=(n < F) & (k[:, None] < terms), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = row_inside & (f < F)
-        tl.store(y_rows + f * y_1, y_sum, mask=inside)
+        tl.store(y_rows + n * y_1, y_sum, mask=inside)
 
 
 def choose_conv_transpose2d_x_packed(cols: int) -> tuple[str, dict]:
@@ -622,13 +615,13 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             w_padded[..., C:].zero_()
             launch_conv_transpose2d_w_packed(w, w_padded[..., :C])
     if variant == "patches":
-        PATCH_N, PATCH_P1, PATCH_Q1 = lib.patch(config["BLOCK_M"], N, p_steps, q_steps)
+        PATCH_N_, PATCH_P1, PATCH_Q1 = lib.patch(config["BLOCK_M"], N, p_steps, q_steps)
         PATCHES = (
-            triton.cdiv(N, PATCH_N)
+            triton.cdiv(N, PATCH_N_)
             * triton.cdiv(p_steps, PATCH_P1)
             * triton.cdiv(q_steps, PATCH_Q1)
         )
-        x_padded_patches = lib.descriptor(x_padded, PATCH_N, PATCH_P1, PATCH_Q1, config["BLOCK_K"])
+        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P1, PATCH_Q1, config["BLOCK_K"])
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
@@ -642,7 +635,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         conv_transpose2d_patches[grid](
             x_padded_patches, w_padded_tiles, y, stride * stride, F, c_padded, R, S, N, p_steps,
             q_steps, P, Q, *y.stride(),
-            INDEX=INDEX, stride=stride, pad=pad, PATCH_N=PATCH_N, PATCH_P1=PATCH_P1,
+            INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_P1=PATCH_P1,
             PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -931,61 +924,57 @@ def conv_transpose2d_backward_dw_dy_packed_tile(
 def conv_transpose2d_backward_dx_patches(
     dy_padded_patches, w_padded_tiles, dx_ptr, C, f_padded, N, H, W, dy_padded_1,
     dy_padded_2, dx_0, dx_1, dx_2, dx_3,
-    R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr, PATCH_H: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr, PATCH_H: tl.constexpr,
     PATCH_W2: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_h = tl.cdiv(H, PATCH_H)
     patches_w2 = tl.cdiv(W, PATCH_W2)
     tiles_n = tl.cdiv(C, BLOCK_N)
+    tiles = patches_n_ * patches_h * patches_w2 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        patches_n * patches_h * patches_w2 * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        first_c2 = tile % tiles_n * BLOCK_N
-        first_w2 = tile // tiles_n % patches_w2 * PATCH_W2
-        first_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
-        first_n = tile // (patches_h * patches_w2 * tiles_n) * PATCH_N
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
+        corner_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
+        corner_n_ = tile // (patches_h * patches_w2 * tiles_n) * PATCH_N_
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % (R * S)
-            f = start // (R * S) * BLOCK_K
+            k = start // (R * S) * BLOCK_K
             r2 = tap // S
             dy_padded_p = r2 - pad
             s2 = tap % S
             dy_padded_q = s2 - pad
             dy_padded = dy_padded_patches.load(
                 [
-                    first_n,
-                    first_h + lib.floor_div(dy_padded_p, stride),
-                    first_w2 + lib.floor_div(dy_padded_q, stride),
+                    corner_n_,
+                    corner_h + lib.floor_div(dy_padded_p, stride),
+                    corner_w2 + lib.floor_div(dy_padded_q, stride),
                     tl.cast(
-                        f
+                        k
                         + lib.floor_mod(dy_padded_p, stride) * dy_padded_1
                         + lib.floor_mod(dy_padded_q, stride) * dy_padded_2,
                         tl.int32,
                     ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w_padded = w_padded_tiles.load([first_c2, f + tap * f_padded])
+            w_padded = w_padded_tiles.load([first_n, k + tap * f_padded])
             dx_sum = tl.dot(
                 w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        n = tl.cast(first_n, tl.int64) + place // (PATCH_H * PATCH_W2)
-        h = tl.cast(first_h, tl.int64) + place // PATCH_W2 % PATCH_H
-        w2 = tl.cast(first_w2, tl.int64) + place % PATCH_W2
-        c2 = tl.cast(first_c2, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n < N) & (h < H) & (w2 < W) & (c2 < C)
-        dx_places = dx_ptr + n * dx_0 + h * dx_2 + w2 * dx_3
-        tl.store(dx_places + c2 * dx_1, dx_sum, mask=inside)
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_H * PATCH_W2)
+        h = tl.cast(corner_h, tl.int64) + place // PATCH_W2 % PATCH_H
+        w2 = tl.cast(corner_w2, tl.int64) + place % PATCH_W2
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n_ < N) & (h < H) & (w2 < W) & (n < C)
+        dx_places = dx_ptr + n_ * dx_0 + h * dx_2 + w2 * dx_3
+        tl.store(dx_places + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1003,20 +992,19 @@ def conv_transpose2d_backward_dx_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // HW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // HW
     h = m // W % H
     dy_padded_p0 = h * stride - pad
     w2 = m % W
     dy_padded_q0 = w2 * stride - pad
     dy_padded_rows = (
         dy_padded_ptr
-        + tl.cast(n, tl.int64) * dy_padded_0
+        + tl.cast(n_, tl.int64) * dy_padded_0
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_1
         + tl.cast(dy_padded_q0, tl.int64) * dy_padded_2
     )
@@ -1024,20 +1012,20 @@ def conv_transpose2d_backward_dx_taps(
     chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
-        f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r2 = tap // S
         s2 = tap % S
         dy_padded_terms = (
             tl.cast(r2, tl.int64) * dy_padded_1
             + tl.cast(s2, tl.int64) * dy_padded_2
-            + f[None, :] * dy_padded_3
+            + k[None, :] * dy_padded_3
         )
         dy_padded_p = dy_padded_p0 + r2
         dy_padded_q = dy_padded_q0 + s2
         dy_padded = tl.load(
             dy_padded_rows + dy_padded_terms,
             mask=(m < M)
-            & (f[None, :] < f_padded)
+            & (k[None, :] < f_padded)
             & (dy_padded_p >= 0)
             & (dy_padded_p < P)
             & (dy_padded_q >= 0)
@@ -1046,29 +1034,26 @@ def conv_transpose2d_backward_dx_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + c2 * w_padded_c2
+            + n * w_padded_c2
             + tl.cast(tap, tl.int64) * w_padded_tap
-            + f[:, None] * w_padded_f,
-            mask=(c2 < C) & (f[:, None] < f_padded),
+            + k[:, None] * w_padded_f,
+            mask=(n < C) & (k[:, None] < f_padded),
             other=0.0,
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1086,13 +1071,12 @@ def conv_transpose2d_backward_dx_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // HW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // HW
     dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
     h = m // W % H
     dy_lanes_p0 = h * stride - pad
@@ -1102,7 +1086,7 @@ def conv_transpose2d_backward_dx_lanes(
     dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
     dy_lanes_rows = (
         dy_lanes_ptr
-        + tl.cast(n, tl.int64) * dy_lanes_0
+        + tl.cast(n_, tl.int64) * dy_lanes_0
         + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_1
         + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_2
     )
@@ -1131,27 +1115,24 @@ def conv_transpose2d_backward_dx_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + c2 * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(c2 < C) & (k[:, None] < R * S * f_lanes),
+            w_lanes_ptr + n * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(n < C) & (k[:, None] < R * S * f_lanes),
             other=0.0,
         )
         dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1168,13 +1149,12 @@ def conv_transpose2d_backward_dx_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // HW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // HW
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
     h = m // W % H
     dy_p0 = h * stride - pad
@@ -1184,7 +1164,7 @@ def conv_transpose2d_backward_dx_tiles(
     dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
     dy_rows = (
         dy_ptr
-        + tl.cast(n, tl.int64) * dy_0
+        + tl.cast(n_, tl.int64) * dy_0
         + tl.cast(dy_p0, tl.int64) * dy_2
         + tl.cast(dy_q0, tl.int64) * dy_3
     )
@@ -1216,34 +1196,31 @@ def conv_transpose2d_backward_dx_tiles(
         f = k[:, None] % F
         r2s2 = k[:, None] // F
         w = tl.load(
-            w_ptr + c2 * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(r2s2, tl.int64) * w_r2s2,
-            mask=(c2 < C) & (k[:, None] < F * R * S),
+            w_ptr + n * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(r2s2, tl.int64) * w_r2s2,
+            mask=(n < C) & (k[:, None] < F * R * S),
             other=0.0,
         )
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(h, tl.int64) * dx_2
         + tl.cast(w2, tl.int64) * dx_3
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose2d_backward_dw_taps(
-    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n_padded, RS, S, R, H, W, x_padded_0,
-    x_padded_1, x_padded_2, x_padded_3, dy_padded_f, dy_padded_tap, dy_padded_n, dw_0, dw_1,
-    dw_2, dw_3,
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n__padded, RS, S, R, H, W, x_padded_0,
+    x_padded_1, x_padded_2, x_padded_3, dy_padded_f, dy_padded_tap, dy_padded_n_, dw_0,
+    dw_1, dw_2, dw_3,
     P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -1254,20 +1231,19 @@ def conv_transpose2d_backward_dw_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
     r = m // S % R
     s = m % S
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n_padded, BLOCK_K)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * Q * chunks):
         tap = start // chunks
-        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         p = tap // Q
         x_padded_h_num = p + pad - r
         q = tap % Q
@@ -1277,9 +1253,9 @@ def conv_transpose2d_backward_dw_taps(
             + tl.cast(c, tl.int64) * x_padded_0
             + tl.cast(x_padded_h_num // stride, tl.int64) * x_padded_1
             + tl.cast(x_padded_w_num // stride, tl.int64) * x_padded_2
-            + n[None, :] * x_padded_3,
+            + k[None, :] * x_padded_3,
             mask=(m < M)
-            & (n[None, :] < n_padded)
+            & (k[None, :] < n__padded)
             & (x_padded_h_num % stride == 0)
             & (x_padded_h_num >= 0)
             & (x_padded_h_num // stride < H)
@@ -1290,10 +1266,10 @@ def conv_transpose2d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + f * dy_padded_f
+            + n * dy_padded_f
             + tl.cast(tap, tl.int64) * dy_padded_tap
-            + n[:, None] * dy_padded_n,
-            mask=(f < F) & (n[:, None] < n_padded),
+            + k[:, None] * dy_padded_n_,
+            mask=(n < F) & (k[:, None] < n__padded),
             other=0.0,
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -1305,21 +1281,18 @@ def conv_transpose2d_backward_dw_taps(
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose2d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, RS, S, R, H, W, x_lanes_0, x_lanes_1,
     x_lanes_2, x_lanes_3, dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
-    P: tl.constexpr, Q: tl.constexpr, n_lanes: tl.constexpr, INDEX: tl.constexpr,
+    P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_X_LANES: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -1330,12 +1303,11 @@ def conv_transpose2d_backward_dw_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     r = m // S % R
@@ -1344,21 +1316,21 @@ def conv_transpose2d_backward_dw_lanes(
     x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
     dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, P * Q * n_lanes, BLOCK_K):
+    for start in range(0, P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        p = k[None, :] // (Q * n_lanes)
+        p = k[None, :] // (Q * n__lanes)
         x_lanes_h_num = p + pad - r
-        q = k[None, :] // n_lanes % Q
+        q = k[None, :] // n__lanes % Q
         x_lanes_w_num = q + pad - s
-        n = k[None, :] % n_lanes
+        n_ = k[None, :] % n__lanes
         x_lanes = tl.load(
             x_lanes_ptr
             + tl.cast(c, tl.int64) * x_lanes_0
             + tl.cast(x_lanes_h_num // stride, tl.int64) * x_lanes_1
             + tl.cast(x_lanes_w_num // stride, tl.int64) * x_lanes_2
-            + tl.cast(n, tl.int64) * x_lanes_3,
+            + tl.cast(n_, tl.int64) * x_lanes_3,
             mask=(m < M)
-            & (k[None, :] < P * Q * n_lanes)
+            & (k[None, :] < P * Q * n__lanes)
             & (x_lanes_h_num % stride == 0)
             & (x_lanes_h_num >= 0)
             & (x_lanes_h_num // stride < H)
@@ -1368,8 +1340,8 @@ def conv_transpose2d_backward_dw_lanes(
             other=0.0,
         )
         dy_lanes = tl.load(
-            dy_lanes_ptr + f * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
-            mask=(f < F) & (k[:, None] < P * Q * n_lanes),
+            dy_lanes_ptr + n * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            mask=(n < F) & (k[:, None] < P * Q * n__lanes),
             other=0.0,
         )
         dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -1381,19 +1353,16 @@ def conv_transpose2d_backward_dw_lanes(
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose2d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, F, RS, S, R, H, W, x_0, x_1, x_2, x_3, dy_n, dy_f, dy_pq,
+    x_ptr, dy_ptr, dw_ptr, M, F, RS, S, R, H, W, x_0, x_1, x_2, x_3, dy_n_, dy_f, dy_pq,
     dw_0, dw_1, dw_2, dw_3,
     N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
@@ -1405,12 +1374,11 @@ def conv_transpose2d_backward_dw_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
     r = m // S % R
@@ -1422,14 +1390,14 @@ def conv_transpose2d_backward_dw_tiles(
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P * Q, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n = k[None, :] % N
+        n_ = k[None, :] % N
         p = k[None, :] // (N * Q)
         x_h_num = p + pad - r
         q = k[None, :] // N % Q
         x_w_num = q + pad - s
         x = tl.load(
             x_ptr
-            + tl.cast(n, tl.int64) * x_0
+            + tl.cast(n_, tl.int64) * x_0
             + tl.cast(c, tl.int64) * x_1
             + tl.cast(x_h_num // stride, tl.int64) * x_2
             + tl.cast(x_w_num // stride, tl.int64) * x_3,
@@ -1443,11 +1411,11 @@ def conv_transpose2d_backward_dw_tiles(
             & (x_w_num // stride < W),
             other=0.0,
         )
-        n = k[:, None] % N
+        n_ = k[:, None] % N
         pq = k[:, None] // N
         dy = tl.load(
-            dy_ptr + tl.cast(n, tl.int64) * dy_n + f * dy_f + tl.cast(pq, tl.int64) * dy_pq,
-            mask=(f < F) & (k[:, None] < N * P * Q),
+            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_f + tl.cast(pq, tl.int64) * dy_pq,
+            mask=(n < F) & (k[:, None] < N * P * Q),
             other=0.0,
         )
         dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
@@ -1459,14 +1427,11 @@ def conv_transpose2d_backward_dw_tiles(
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 def choose_conv_transpose2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
@@ -1703,10 +1668,10 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_padded[..., F:].zero_()
             launch_conv_transpose2d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
-        PATCH_N, PATCH_H, PATCH_W2 = lib.patch(config["BLOCK_M"], N, H, W)
-        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(H, PATCH_H) * triton.cdiv(W, PATCH_W2)
+        PATCH_N_, PATCH_H, PATCH_W2 = lib.patch(config["BLOCK_M"], N, H, W)
+        PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(H, PATCH_H) * triton.cdiv(W, PATCH_W2)
         dy_padded_patches = lib.descriptor(
-            lib.every(dy_padded, 1, stride, stride), PATCH_N, PATCH_H, PATCH_W2, config["BLOCK_K"]
+            lib.every(dy_padded, 1, stride, stride), PATCH_N_, PATCH_H, PATCH_W2, config["BLOCK_K"]
         )
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(C, R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
@@ -1721,7 +1686,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         conv_transpose2d_backward_dx_patches[grid](
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, H, W, dy_padded.stride(1),
             dy_padded.stride(2), *dx.stride(),
-            R=R, S=S, PATCH_N=PATCH_N, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad, stride=stride,
+            R=R, S=S, PATCH_N_=PATCH_N_, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2, pad=pad, stride=stride,
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
@@ -1863,12 +1828,12 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     S = w.shape[3]
     P = dy.shape[2]
     Q = dy.shape[3]
-    n_lanes = 4 * ((N + 3) // 4)
-    n_padded = 16 * ((N + 15) // 16)
+    n__lanes = 4 * ((N + 3) // 4)
+    n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
     channels = N
-    padded = n_padded
+    padded = n__padded
     taps = P * Q
     phases = 1
     depth = N * P * Q
@@ -1890,20 +1855,20 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         x_padded = x.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, H, W, n_padded), dtype=x.dtype, device=x.device)
+            x_padded = torch.empty((C, H, W, n__padded), dtype=x.dtype, device=x.device)
             x_padded[..., N:].zero_()
             launch_conv_transpose2d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
+            dy_padded = torch.empty((F, P, Q, n__padded), dtype=dy.dtype, device=dy.device)
             dy_padded[..., N:].zero_()
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
-        dy_padded = lib.reshaped(dy_padded, F, P * Q, n_padded)
+        dy_padded = lib.reshaped(dy_padded, F, P * Q, n__padded)
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
         conv_transpose2d_backward_dw_taps[grid](
-            x_padded, dy_padded, dw, C * R * S, F, n_padded, R * S, S, R, H, W, *x_padded.stride(),
+            x_padded, dy_padded, dw, C * R * S, F, n__padded, R * S, S, R, H, W, *x_padded.stride(),
             *dy_padded.stride(), *dw.stride(),
             P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
@@ -1929,21 +1894,21 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         x_lanes = x.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            x_lanes = torch.empty((C, H, W, n__lanes), dtype=x.dtype, device=x.device)
             x_lanes[..., N:].zero_()
             launch_conv_transpose2d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 3, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+            dy_lanes = torch.empty((F, P, Q, n__lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = lib.reshaped(dy_lanes, F, P * Q * n_lanes)
+        dy_lanes = lib.reshaped(dy_lanes, F, P * Q * n__lanes)
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
         conv_transpose2d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, C * R * S, F, R * S, S, R, H, W, *x_lanes.stride(),
             *dy_lanes.stride(), *dw.stride(),
-            P=P, Q=Q, n_lanes=n_lanes, INDEX=INDEX,
+            P=P, Q=Q, n__lanes=n__lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
             pad=pad, stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,

@@ -67,41 +67,39 @@ def conv_transpose3d_w_packed_tile(
 def conv_transpose3d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, y_ptr, batches, F, c_padded, K, R, S, N,
     o_steps, p_steps, q_steps, O, P, Q, b_0, y_0, y_1, y_2, y_3, y_4,
-    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N: tl.constexpr,
+    INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, PATCH_N_: tl.constexpr,
     PATCH_O1: tl.constexpr, PATCH_P1: tl.constexpr, PATCH_Q1: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_o1 = tl.cdiv(o_steps, PATCH_O1)
     patches_p1 = tl.cdiv(p_steps, PATCH_P1)
     patches_q1 = tl.cdiv(q_steps, PATCH_Q1)
     tiles_n = tl.cdiv(F, BLOCK_N)
+    tiles = patches_n_ * patches_o1 * patches_p1 * patches_q1 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        batches * patches_n * patches_o1 * patches_p1 * patches_q1 * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        z = tl.cast(tile % batches, tl.int64)
+    for tile in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=FLAT):
+        # Phases of a transposed convolution lie between one another in memory: those of one patch run side by side,
+        # so that L2 reads it once and sees whole sectors.
+        batch = tl.cast(tile % batches, tl.int64)
         patch = tile // batches
-        first_f = patch % tiles_n * BLOCK_N
-        first_q1 = patch // tiles_n % patches_q1 * PATCH_Q1
-        first_p1 = patch // (patches_q1 * tiles_n) % patches_p1 * PATCH_P1
-        first_o1 = patch // (patches_p1 * patches_q1 * tiles_n) % patches_o1 * PATCH_O1
-        first_n = patch // (patches_o1 * patches_p1 * patches_q1 * tiles_n) * PATCH_N
-        o0 = z // (stride * stride)
-        k_first = lib.floor_mod(o0 + pad, stride).to(INDEX)
-        k_taps = (lib.floor_div(K - k_first - 1, stride) + 1).to(INDEX)
-        p0 = z // stride % stride
+        first_n = patch % tiles_n * BLOCK_N
+        corner_q1 = patch // tiles_n % patches_q1 * PATCH_Q1
+        corner_p1 = patch // (patches_q1 * tiles_n) % patches_p1 * PATCH_P1
+        corner_o1 = patch // (patches_p1 * patches_q1 * tiles_n) % patches_o1 * PATCH_O1
+        corner_n_ = patch // (patches_o1 * patches_p1 * patches_q1 * tiles_n) * PATCH_N_
+        o0 = batch // (stride * stride)
+        k__first = lib.floor_mod(o0 + pad, stride).to(INDEX)
+        k__taps = (lib.floor_div(K - k__first - 1, stride) + 1).to(INDEX)
+        p0 = batch // stride % stride
         r_first = lib.floor_mod(p0 + pad, stride).to(INDEX)
         r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
-        q0 = z % stride
+        q0 = batch % stride
         s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
         s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
-        taps = k_taps * r_taps * s_taps
+        taps = k__taps * r_taps * s_taps
         o_shift = lib.floor_div(o0 + pad, stride).to(INDEX)
         r_taps_or_1 = tl.maximum(r_taps, 1)
         s_taps_or_1 = tl.maximum(s_taps, 1)
@@ -110,26 +108,26 @@ def conv_transpose3d_patches(
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
-            c = start // tl.maximum(taps, 1) * BLOCK_K
-            k = tap // (r_taps_or_1 * s_taps_or_1)
+            k = start // tl.maximum(taps, 1) * BLOCK_K
+            k_ = tap // (r_taps_or_1 * s_taps_or_1)
             r = tap // s_taps_or_1 % r_taps_or_1
             s = tap % s_taps_or_1
             x_padded = x_padded_patches.load(
                 [
-                    first_n,
-                    first_o1 + tl.cast(o_shift - k, tl.int32),
-                    first_p1 + tl.cast(p_shift - r, tl.int32),
-                    first_q1 + tl.cast(q_shift - s, tl.int32),
-                    c,
+                    corner_n_,
+                    corner_o1 + tl.cast(o_shift - k_, tl.int32),
+                    corner_p1 + tl.cast(p_shift - r, tl.int32),
+                    corner_q1 + tl.cast(q_shift - s, tl.int32),
+                    k,
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
             w_padded = w_padded_tiles.load(
                 [
-                    first_f,
-                    c
+                    first_n,
+                    k
                     + tl.cast(
-                        k * R * S * c_padded * stride
-                        + k_first * R * S * c_padded
+                        k_ * R * S * c_padded * stride
+                        + k__first * R * S * c_padded
                         + r * S * c_padded * stride
                         + r_first * S * c_padded
                         + s * c_padded * stride
@@ -142,30 +140,31 @@ def conv_transpose3d_patches(
                 w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
-        y_sum = y_sum.T  # the places first: lanes lie along them
+        # Where neighbours are stored apart both ways, Triton 3.6 lays lanes along a tile's first dim: that of places.
+        y_sum = y_sum.T
         place = tl.arange(0, BLOCK_M)[:, None]
-        n = tl.cast(first_n, tl.int64) + place // (PATCH_O1 * PATCH_P1 * PATCH_Q1)
-        o1 = tl.cast(first_o1, tl.int64) + place // (PATCH_P1 * PATCH_Q1) % PATCH_O1
-        p1 = tl.cast(first_p1, tl.int64) + place // PATCH_Q1 % PATCH_P1
-        q1 = tl.cast(first_q1, tl.int64) + place % PATCH_Q1
-        f = tl.cast(first_f, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_O1 * PATCH_P1 * PATCH_Q1)
+        o1 = tl.cast(corner_o1, tl.int64) + place // (PATCH_P1 * PATCH_Q1) % PATCH_O1
+        p1 = tl.cast(corner_p1, tl.int64) + place // PATCH_Q1 % PATCH_P1
+        q1 = tl.cast(corner_q1, tl.int64) + place % PATCH_Q1
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
         y_o = o0 + o1 * stride
         y_p = p0 + p1 * stride
         y_q = q0 + q1 * stride
         inside = (
-            (n < N)
+            (n_ < N)
             & (o1 < o_steps)
             & (p1 < p_steps)
             & (q1 < q_steps)
             & (y_o < O)
             & (y_p < P)
             & (y_q < Q)
-            & (f < F)
+            & (n < F)
         )
-        y_places = y_ptr + n * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
-        b = tl.load(b_ptr + f * b_0, mask=f < F).to(COMPUTE)
+        y_places = y_ptr + n_ * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
+        b = tl.load(b_ptr + n * b_0, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_places + f * y_1, y, mask=inside)
+        tl.store(y_places + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -180,27 +179,28 @@ def conv_transpose3d_taps(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    z = (tl.program_id(0) % batches).to(tl.int64)
+    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # so that L2 sees whole sectors.
+    batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o0 = z // (stride * stride)
-    k_first = lib.floor_mod(o0 + pad, stride).to(INDEX)
-    k_taps = (lib.floor_div(K - k_first - 1, stride) + 1).to(INDEX)
-    p0 = z // stride % stride
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    o0 = batch // (stride * stride)
+    k__first = lib.floor_mod(o0 + pad, stride).to(INDEX)
+    k__taps = (lib.floor_div(K - k__first - 1, stride) + 1).to(INDEX)
+    p0 = batch // stride % stride
     r_first = lib.floor_mod(p0 + pad, stride).to(INDEX)
     r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
-    q0 = z % stride
+    q0 = batch % stride
     s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
-    taps = k_taps * r_taps * s_taps
-    n = m // o_steps_p_steps_q_steps
+    taps = k__taps * r_taps * s_taps
+    n_ = m // o_steps_p_steps_q_steps
     o1 = m // p_steps_q_steps % o_steps
     o_shift = lib.floor_div(o0 + pad, stride).to(INDEX)
     x_padded_d0 = o1 + o_shift
@@ -214,15 +214,15 @@ def conv_transpose3d_taps(
     x_padded_w0 = q1 + q_shift
     x_padded_rows = (
         x_padded_ptr
-        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(n_, tl.int64) * x_padded_0
         + tl.cast(x_padded_d0, tl.int64) * x_padded_1
         + tl.cast(x_padded_h0, tl.int64) * x_padded_2
         + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
     w_padded_rows = (
         w_padded_ptr
-        + f * w_padded_0
-        + tl.cast(k_first, tl.int64) * w_padded_1
+        + n * w_padded_0
+        + tl.cast(k__first, tl.int64) * w_padded_1
         + tl.cast(r_first, tl.int64) * w_padded_2
         + tl.cast(s_first, tl.int64) * w_padded_3
     )
@@ -230,23 +230,23 @@ def conv_transpose3d_taps(
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(taps * chunks):
         tap = start // chunks
-        c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k = tap // (r_taps_or_1 * s_taps_or_1)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k_ = tap // (r_taps_or_1 * s_taps_or_1)
         r = tap // s_taps_or_1 % r_taps_or_1
         s = tap % s_taps_or_1
         x_padded_terms = (
-            tl.cast(-k, tl.int64) * x_padded_1
+            tl.cast(-k_, tl.int64) * x_padded_1
             + tl.cast(-r, tl.int64) * x_padded_2
             + tl.cast(-s, tl.int64) * x_padded_3
-            + c[None, :] * x_padded_4
+            + k[None, :] * x_padded_4
         )
-        x_padded_d = x_padded_d0 - k
+        x_padded_d = x_padded_d0 - k_
         x_padded_h = x_padded_h0 - r
         x_padded_w = x_padded_w0 - s
         x_padded = tl.load(
             x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (c[None, :] < c_padded)
+            & (k[None, :] < c_padded)
             & (x_padded_d >= 0)
             & (x_padded_d < D)
             & (x_padded_h >= 0)
@@ -256,32 +256,29 @@ def conv_transpose3d_taps(
             other=0.0,
         )
         w_padded_terms = (
-            tl.cast(k * stride, tl.int64) * w_padded_1
+            tl.cast(k_ * stride, tl.int64) * w_padded_1
             + tl.cast(r * stride, tl.int64) * w_padded_2
             + tl.cast(s * stride, tl.int64) * w_padded_3
-            + c[:, None] * w_padded_4
+            + k[:, None] * w_padded_4
         )
         w_padded = tl.load(
-            w_padded_rows + w_padded_terms, mask=(f < F) & (c[:, None] < c_padded), other=0.0
+            w_padded_rows + w_padded_terms, mask=(n < F) & (k[:, None] < c_padded), other=0.0
         )
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_o = o0 + o1 * stride
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = row_inside & (f < F)
-        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_rows + f * y_1, y, mask=inside)
+        tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -297,27 +294,28 @@ def conv_transpose3d_lanes(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    z = (tl.program_id(0) % batches).to(tl.int64)
+    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # so that L2 sees whole sectors.
+    batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o0 = z // (stride * stride)
-    k_first = lib.floor_mod(o0 + pad, stride).to(INDEX)
-    k_taps = (lib.floor_div(K - k_first - 1, stride) + 1).to(INDEX)
-    p0 = z // stride % stride
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    o0 = batch // (stride * stride)
+    k__first = lib.floor_mod(o0 + pad, stride).to(INDEX)
+    k__taps = (lib.floor_div(K - k__first - 1, stride) + 1).to(INDEX)
+    p0 = batch // stride % stride
     r_first = lib.floor_mod(p0 + pad, stride).to(INDEX)
     r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
-    q0 = z % stride
+    q0 = batch % stride
     s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
-    terms = k_taps * r_taps * s_taps * c_lanes
-    n = m // o_steps_p_steps_q_steps
+    terms = k__taps * r_taps * s_taps * c_lanes
+    n_ = m // o_steps_p_steps_q_steps
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     o1 = m // p_steps_q_steps % o_steps
     o_shift = lib.floor_div(o0 + pad, stride).to(INDEX)
@@ -335,7 +333,7 @@ def conv_transpose3d_lanes(
     x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
     x_lanes_rows = (
         x_lanes_ptr
-        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(n_, tl.int64) * x_lanes_0
         + tl.cast(x_lanes_d0, tl.int64) * x_lanes_1
         + tl.cast(x_lanes_h0, tl.int64) * x_lanes_2
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
@@ -346,31 +344,31 @@ def conv_transpose3d_lanes(
     w_lanes_3 = tl.multiple_of(tl.cast(w_lanes_3, tl.int64), STEP_W_LANES)
     w_lanes_rows = (
         w_lanes_ptr
-        + f * w_lanes_0
-        + tl.cast(k_first, tl.int64) * w_lanes_1
+        + n * w_lanes_0
+        + tl.cast(k__first, tl.int64) * w_lanes_1
         + tl.cast(r_first, tl.int64) * w_lanes_2
         + tl.cast(s_first, tl.int64) * w_lanes_3
     )
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k = k2[None, :] // (r_taps_or_1 * s_taps_or_1 * c_lanes)
-        r = k2[None, :] // (s_taps_or_1 * c_lanes) % r_taps_or_1
-        s = k2[None, :] // c_lanes % s_taps_or_1
-        c = k2[None, :] % c_lanes
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        k_ = k[None, :] // (r_taps_or_1 * s_taps_or_1 * c_lanes)
+        r = k[None, :] // (s_taps_or_1 * c_lanes) % r_taps_or_1
+        s = k[None, :] // c_lanes % s_taps_or_1
+        c = k[None, :] % c_lanes
         x_lanes_terms = (
-            tl.cast(-k, tl.int64) * x_lanes_1
+            tl.cast(-k_, tl.int64) * x_lanes_1
             + tl.cast(-r, tl.int64) * x_lanes_2
             + tl.cast(-s, tl.int64) * x_lanes_3
             + tl.cast(c, tl.int64) * x_lanes_4
         )
-        x_lanes_d = x_lanes_d0 - k
+        x_lanes_d = x_lanes_d0 - k_
         x_lanes_h = x_lanes_h0 - r
         x_lanes_w = x_lanes_w0 - s
         x_lanes = tl.load(
             x_lanes_rows + x_lanes_terms,
             mask=(m < M)
-            & (k2[None, :] < terms)
+            & (k[None, :] < terms)
             & (x_lanes_d >= 0)
             & (x_lanes_d < D)
             & (x_lanes_h >= 0)
@@ -379,37 +377,34 @@ def conv_transpose3d_lanes(
             & (x_lanes_w < W),
             other=0.0,
         )
-        k = k2[:, None] // (r_taps_or_1 * s_taps_or_1 * c_lanes)
-        r = k2[:, None] // (s_taps_or_1 * c_lanes) % r_taps_or_1
-        s = k2[:, None] // c_lanes % s_taps_or_1
-        c = k2[:, None] % c_lanes
+        k_ = k[:, None] // (r_taps_or_1 * s_taps_or_1 * c_lanes)
+        r = k[:, None] // (s_taps_or_1 * c_lanes) % r_taps_or_1
+        s = k[:, None] // c_lanes % s_taps_or_1
+        c = k[:, None] % c_lanes
         w_lanes_terms = (
-            tl.cast(k * stride, tl.int64) * w_lanes_1
+            tl.cast(k_ * stride, tl.int64) * w_lanes_1
             + tl.cast(r * stride, tl.int64) * w_lanes_2
             + tl.cast(s * stride, tl.int64) * w_lanes_3
             + tl.cast(c, tl.int64) * w_lanes_4
         )
         w_lanes = tl.load(
-            w_lanes_rows + w_lanes_terms, mask=(f < F) & (k2[:, None] < terms), other=0.0
+            w_lanes_rows + w_lanes_terms, mask=(n < F) & (k[:, None] < terms), other=0.0
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_o = o0 + o1 * stride
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = row_inside & (f < F)
-        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_rows + f * y_1, y, mask=inside)
+        tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -424,27 +419,28 @@ def conv_transpose3d_tiles(
 ):  # fmt: skip
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    z = (tl.program_id(0) % batches).to(tl.int64)
+    # Phases of a transposed convolution lie between one another in memory: those of one place run side by side,
+    # so that L2 sees whole sectors.
+    batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o0 = z // (stride * stride)
-    k_first = lib.floor_mod(o0 + pad, stride).to(INDEX)
-    k_taps = (lib.floor_div(K - k_first - 1, stride) + 1).to(INDEX)
-    p0 = z // stride % stride
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    o0 = batch // (stride * stride)
+    k__first = lib.floor_mod(o0 + pad, stride).to(INDEX)
+    k__taps = (lib.floor_div(K - k__first - 1, stride) + 1).to(INDEX)
+    p0 = batch // stride % stride
     r_first = lib.floor_mod(p0 + pad, stride).to(INDEX)
     r_taps = (lib.floor_div(R - r_first - 1, stride) + 1).to(INDEX)
-    q0 = z % stride
+    q0 = batch % stride
     s_first = lib.floor_mod(q0 + pad, stride).to(INDEX)
     s_taps = (lib.floor_div(S - s_first - 1, stride) + 1).to(INDEX)
-    terms = k_taps * r_taps * s_taps * C
-    n = m // o_steps_p_steps_q_steps
+    terms = k__taps * r_taps * s_taps * C
+    n_ = m // o_steps_p_steps_q_steps
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
     o1 = m // p_steps_q_steps % o_steps
     o_shift = lib.floor_div(o0 + pad, stride).to(INDEX)
@@ -462,7 +458,7 @@ def conv_transpose3d_tiles(
     x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), STEP_X)
     x_rows = (
         x_ptr
-        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(n_, tl.int64) * x_0
         + tl.cast(x_d0, tl.int64) * x_2
         + tl.cast(x_h0, tl.int64) * x_3
         + tl.cast(x_w0, tl.int64) * x_4
@@ -473,31 +469,31 @@ def conv_transpose3d_tiles(
     w_4 = tl.multiple_of(tl.cast(w_4, tl.int64), STEP_W)
     w_rows = (
         w_ptr
-        + f * w_1
-        + tl.cast(k_first, tl.int64) * w_2
+        + n * w_1
+        + tl.cast(k__first, tl.int64) * w_2
         + tl.cast(r_first, tl.int64) * w_3
         + tl.cast(s_first, tl.int64) * w_4
     )
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        c = k2[None, :] % C
-        k = k2[None, :] // (r_taps_or_1 * s_taps_or_1 * C)
-        r = k2[None, :] // (s_taps_or_1 * C) % r_taps_or_1
-        s = k2[None, :] // C % s_taps_or_1
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        c = k[None, :] % C
+        k_ = k[None, :] // (r_taps_or_1 * s_taps_or_1 * C)
+        r = k[None, :] // (s_taps_or_1 * C) % r_taps_or_1
+        s = k[None, :] // C % s_taps_or_1
         x_terms = (
             tl.cast(c, tl.int64) * x_1
-            + tl.cast(-k, tl.int64) * x_2
+            + tl.cast(-k_, tl.int64) * x_2
             + tl.cast(-r, tl.int64) * x_3
             + tl.cast(-s, tl.int64) * x_4
         )
-        x_d = x_d0 - k
+        x_d = x_d0 - k_
         x_h = x_h0 - r
         x_w = x_w0 - s
         x = tl.load(
             x_rows + x_terms,
             mask=(m < M)
-            & (k2[None, :] < terms)
+            & (k[None, :] < terms)
             & (x_d >= 0)
             & (x_d < D)
             & (x_h >= 0)
@@ -506,35 +502,32 @@ def conv_transpose3d_tiles(
             & (x_w < W),
             other=0.0,
         )
-        c = k2[:, None] % C
-        k = k2[:, None] // (r_taps_or_1 * s_taps_or_1 * C)
-        r = k2[:, None] // (s_taps_or_1 * C) % r_taps_or_1
-        s = k2[:, None] // C % s_taps_or_1
+        c = k[:, None] % C
+        k_ = k[:, None] // (r_taps_or_1 * s_taps_or_1 * C)
+        r = k[:, None] // (s_taps_or_1 * C) % r_taps_or_1
+        s = k[:, None] // C % s_taps_or_1
         w_terms = (
             tl.cast(c, tl.int64) * w_0
-            + tl.cast(k * stride, tl.int64) * w_2
+            + tl.cast(k_ * stride, tl.int64) * w_2
             + tl.cast(r * stride, tl.int64) * w_3
             + tl.cast(s * stride, tl.int64) * w_4
         )
-        w = tl.load(w_rows + w_terms, mask=(f < F) & (k2[:, None] < terms), other=0.0)
+        w = tl.load(w_rows + w_terms, mask=(n < F) & (k[:, None] < terms), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_o = o0 + o1 * stride
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
-    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
+    y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = row_inside & (f < F)
-        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_rows + f * y_1, y, mask=inside)
+        tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 def choose_conv_transpose3d_x_packed(cols: int) -> tuple[str, dict]:
@@ -727,17 +720,17 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             w_padded[..., C:].zero_()
             launch_conv_transpose3d_w_packed(w, w_padded[..., :C])
     if variant == "patches":
-        PATCH_N, PATCH_O1, PATCH_P1, PATCH_Q1 = lib.patch(
+        PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1 = lib.patch(
             config["BLOCK_M"], N, o_steps, p_steps, q_steps
         )
         PATCHES = (
-            triton.cdiv(N, PATCH_N)
+            triton.cdiv(N, PATCH_N_)
             * triton.cdiv(o_steps, PATCH_O1)
             * triton.cdiv(p_steps, PATCH_P1)
             * triton.cdiv(q_steps, PATCH_Q1)
         )
         x_padded_patches = lib.descriptor(
-            x_padded, PATCH_N, PATCH_O1, PATCH_P1, PATCH_Q1, config["BLOCK_K"]
+            x_padded, PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1, config["BLOCK_K"]
         )
         w_padded_tiles = lib.descriptor(
             w_padded.reshape(F, K * R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
@@ -752,7 +745,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         conv_transpose3d_patches[grid](
             x_padded_patches, w_padded_tiles, b, y, stride * stride * stride, F, c_padded, K, R, S,
             N, o_steps, p_steps, q_steps, O, P, Q, b.stride(0), *y.stride(),
-            INDEX=INDEX, stride=stride, pad=pad, PATCH_N=PATCH_N, PATCH_O1=PATCH_O1,
+            INDEX=INDEX, stride=stride, pad=pad, PATCH_N_=PATCH_N_, PATCH_O1=PATCH_O1,
             PATCH_P1=PATCH_P1, PATCH_Q1=PATCH_Q1, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -1089,47 +1082,43 @@ def conv_transpose3d_backward_dw_dy_packed_tile(
 def conv_transpose3d_backward_dx_patches(
     dy_padded_patches, w_padded_tiles, dx_ptr, C, f_padded, N, D, H, W, dy_padded_1,
     dy_padded_2, dy_padded_3, dx_0, dx_1, dx_2, dx_3, dx_4,
-    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N: tl.constexpr,
+    K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, PATCH_N_: tl.constexpr,
     PATCH_D: tl.constexpr, PATCH_H: tl.constexpr, PATCH_W2: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
-    patches_n = tl.cdiv(N, PATCH_N)
+    patches_n_ = tl.cdiv(N, PATCH_N_)
     patches_d = tl.cdiv(D, PATCH_D)
     patches_h = tl.cdiv(H, PATCH_H)
     patches_w2 = tl.cdiv(W, PATCH_W2)
     tiles_n = tl.cdiv(C, BLOCK_N)
+    tiles = patches_n_ * patches_d * patches_h * patches_w2 * tiles_n
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
-    for tile in tl.range(
-        tl.program_id(0),
-        patches_n * patches_d * patches_h * patches_w2 * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
-    ):
-        first_c2 = tile % tiles_n * BLOCK_N
-        first_w2 = tile // tiles_n % patches_w2 * PATCH_W2
-        first_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
-        first_d = tile // (patches_h * patches_w2 * tiles_n) % patches_d * PATCH_D
-        first_n = tile // (patches_d * patches_h * patches_w2 * tiles_n) * PATCH_N
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        first_n = tile % tiles_n * BLOCK_N
+        corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
+        corner_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
+        corner_d = tile // (patches_h * patches_w2 * tiles_n) % patches_d * PATCH_D
+        corner_n_ = tile // (patches_d * patches_h * patches_w2 * tiles_n) * PATCH_N_
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(K * R * S * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % (K * R * S)
-            f = start // (K * R * S) * BLOCK_K
-            k2 = tap // (R * S)
-            dy_padded_o = k2 - pad
+            k = start // (K * R * S) * BLOCK_K
+            k_2 = tap // (R * S)
+            dy_padded_o = k_2 - pad
             r2 = tap // S % R
             dy_padded_p = r2 - pad
             s2 = tap % S
             dy_padded_q = s2 - pad
             dy_padded = dy_padded_patches.load(
                 [
-                    first_n,
-                    first_d + lib.floor_div(dy_padded_o, stride),
-                    first_h + lib.floor_div(dy_padded_p, stride),
-                    first_w2 + lib.floor_div(dy_padded_q, stride),
+                    corner_n_,
+                    corner_d + lib.floor_div(dy_padded_o, stride),
+                    corner_h + lib.floor_div(dy_padded_p, stride),
+                    corner_w2 + lib.floor_div(dy_padded_q, stride),
                     tl.cast(
-                        f
+                        k
                         + lib.floor_mod(dy_padded_o, stride) * dy_padded_1
                         + lib.floor_mod(dy_padded_p, stride) * dy_padded_2
                         + lib.floor_mod(dy_padded_q, stride) * dy_padded_3,
@@ -1137,20 +1126,20 @@ def conv_transpose3d_backward_dx_patches(
                     ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w_padded = w_padded_tiles.load([first_c2, f + tap * f_padded])
+            w_padded = w_padded_tiles.load([first_n, k + tap * f_padded])
             dx_sum = tl.dot(
                 w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        n = tl.cast(first_n, tl.int64) + place // (PATCH_D * PATCH_H * PATCH_W2)
-        d = tl.cast(first_d, tl.int64) + place // (PATCH_H * PATCH_W2) % PATCH_D
-        h = tl.cast(first_h, tl.int64) + place // PATCH_W2 % PATCH_H
-        w2 = tl.cast(first_w2, tl.int64) + place % PATCH_W2
-        c2 = tl.cast(first_c2, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
-        inside = (n < N) & (d < D) & (h < H) & (w2 < W) & (c2 < C)
-        dx_places = dx_ptr + n * dx_0 + d * dx_2 + h * dx_3 + w2 * dx_4
-        tl.store(dx_places + c2 * dx_1, dx_sum, mask=inside)
+        n_ = tl.cast(corner_n_, tl.int64) + place // (PATCH_D * PATCH_H * PATCH_W2)
+        d = tl.cast(corner_d, tl.int64) + place // (PATCH_H * PATCH_W2) % PATCH_D
+        h = tl.cast(corner_h, tl.int64) + place // PATCH_W2 % PATCH_H
+        w2 = tl.cast(corner_w2, tl.int64) + place % PATCH_W2
+        n = tl.cast(first_n, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n_ < N) & (d < D) & (h < H) & (w2 < W) & (n < C)
+        dx_places = dx_ptr + n_ * dx_0 + d * dx_2 + h * dx_3 + w2 * dx_4
+        tl.store(dx_places + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1168,13 +1157,12 @@ def conv_transpose3d_backward_dx_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // DHW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // DHW
     d = m // HW % D
     dy_padded_o0 = d * stride - pad
     h = m // W % H
@@ -1183,7 +1171,7 @@ def conv_transpose3d_backward_dx_taps(
     dy_padded_q0 = w2 * stride - pad
     dy_padded_rows = (
         dy_padded_ptr
-        + tl.cast(n, tl.int64) * dy_padded_0
+        + tl.cast(n_, tl.int64) * dy_padded_0
         + tl.cast(dy_padded_o0, tl.int64) * dy_padded_1
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_2
         + tl.cast(dy_padded_q0, tl.int64) * dy_padded_3
@@ -1192,23 +1180,23 @@ def conv_transpose3d_backward_dx_taps(
     chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(K * R * S * chunks):
         tap = start // chunks
-        f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k2 = tap // (R * S)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k_2 = tap // (R * S)
         r2 = tap // S % R
         s2 = tap % S
         dy_padded_terms = (
-            tl.cast(k2, tl.int64) * dy_padded_1
+            tl.cast(k_2, tl.int64) * dy_padded_1
             + tl.cast(r2, tl.int64) * dy_padded_2
             + tl.cast(s2, tl.int64) * dy_padded_3
-            + f[None, :] * dy_padded_4
+            + k[None, :] * dy_padded_4
         )
-        dy_padded_o = dy_padded_o0 + k2
+        dy_padded_o = dy_padded_o0 + k_2
         dy_padded_p = dy_padded_p0 + r2
         dy_padded_q = dy_padded_q0 + s2
         dy_padded = tl.load(
             dy_padded_rows + dy_padded_terms,
             mask=(m < M)
-            & (f[None, :] < f_padded)
+            & (k[None, :] < f_padded)
             & (dy_padded_o >= 0)
             & (dy_padded_o < O)
             & (dy_padded_p >= 0)
@@ -1219,30 +1207,27 @@ def conv_transpose3d_backward_dx_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + c2 * w_padded_c2
+            + n * w_padded_c2
             + tl.cast(tap, tl.int64) * w_padded_tap
-            + f[:, None] * w_padded_f,
-            mask=(c2 < C) & (f[:, None] < f_padded),
+            + k[:, None] * w_padded_f,
+            mask=(n < C) & (k[:, None] < f_padded),
             other=0.0,
         )
         dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(d, tl.int64) * dx_2
         + tl.cast(h, tl.int64) * dx_3
         + tl.cast(w2, tl.int64) * dx_4
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1261,13 +1246,12 @@ def conv_transpose3d_backward_dx_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // DHW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // DHW
     dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
     d = m // HW % D
     dy_lanes_o0 = d * stride - pad
@@ -1280,7 +1264,7 @@ def conv_transpose3d_backward_dx_lanes(
     dy_lanes_3 = tl.multiple_of(tl.cast(dy_lanes_3, tl.int64), STEP_DY_LANES)
     dy_lanes_rows = (
         dy_lanes_ptr
-        + tl.cast(n, tl.int64) * dy_lanes_0
+        + tl.cast(n_, tl.int64) * dy_lanes_0
         + tl.cast(dy_lanes_o0, tl.int64) * dy_lanes_1
         + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_2
         + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_3
@@ -1289,17 +1273,17 @@ def conv_transpose3d_backward_dx_lanes(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K * R * S * f_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k2 = k[None, :] // (R * S * f_lanes)
+        k_2 = k[None, :] // (R * S * f_lanes)
         r2 = k[None, :] // (S * f_lanes) % R
         s2 = k[None, :] // f_lanes % S
         f = k[None, :] % f_lanes
         dy_lanes_terms = (
-            tl.cast(k2, tl.int64) * dy_lanes_1
+            tl.cast(k_2, tl.int64) * dy_lanes_1
             + tl.cast(r2, tl.int64) * dy_lanes_2
             + tl.cast(s2, tl.int64) * dy_lanes_3
             + tl.cast(f, tl.int64) * dy_lanes_4
         )
-        dy_lanes_o = dy_lanes_o0 + k2
+        dy_lanes_o = dy_lanes_o0 + k_2
         dy_lanes_p = dy_lanes_p0 + r2
         dy_lanes_q = dy_lanes_q0 + s2
         dy_lanes = tl.load(
@@ -1315,34 +1299,31 @@ def conv_transpose3d_backward_dx_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + c2 * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
-            mask=(c2 < C) & (k[:, None] < K * R * S * f_lanes),
+            w_lanes_ptr + n * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(n < C) & (k[:, None] < K * R * S * f_lanes),
             other=0.0,
         )
         dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(d, tl.int64) * dx_2
         + tl.cast(h, tl.int64) * dx_3
         + tl.cast(w2, tl.int64) * dx_4
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose3d_backward_dx_tiles(
     dy_ptr, w_ptr, dx_ptr, M, C, DHW, HW, D, W, H, O, P, Q, dy_0, dy_1, dy_2, dy_3, dy_4,
-    w_c2, w_f, w_k2r2s2, dx_0, dx_1, dx_2, dx_3, dx_4,
+    w_c2, w_f, w_k_2r2s2, dx_0, dx_1, dx_2, dx_3, dx_4,
     F: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     STEP_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -1353,13 +1334,12 @@ def conv_transpose3d_backward_dx_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n = m // DHW
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n_ = m // DHW
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
     d = m // HW % D
     dy_o0 = d * stride - pad
@@ -1372,27 +1352,27 @@ def conv_transpose3d_backward_dx_tiles(
     dy_4 = tl.multiple_of(tl.cast(dy_4, tl.int64), STEP_DY)
     dy_rows = (
         dy_ptr
-        + tl.cast(n, tl.int64) * dy_0
+        + tl.cast(n_, tl.int64) * dy_0
         + tl.cast(dy_o0, tl.int64) * dy_2
         + tl.cast(dy_p0, tl.int64) * dy_3
         + tl.cast(dy_q0, tl.int64) * dy_4
     )
     w_c2 = tl.multiple_of(tl.cast(w_c2, tl.int64), STEP_W)
-    w_k2r2s2 = tl.multiple_of(tl.cast(w_k2r2s2, tl.int64), STEP_W)
+    w_k_2r2s2 = tl.multiple_of(tl.cast(w_k_2r2s2, tl.int64), STEP_W)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, F * K * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
-        k2 = k[None, :] // (F * R * S)
+        k_2 = k[None, :] // (F * R * S)
         r2 = k[None, :] // (F * S) % R
         s2 = k[None, :] // F % S
         dy_terms = (
             tl.cast(f, tl.int64) * dy_1
-            + tl.cast(k2, tl.int64) * dy_2
+            + tl.cast(k_2, tl.int64) * dy_2
             + tl.cast(r2, tl.int64) * dy_3
             + tl.cast(s2, tl.int64) * dy_4
         )
-        dy_o = dy_o0 + k2
+        dy_o = dy_o0 + k_2
         dy_p = dy_p0 + r2
         dy_q = dy_q0 + s2
         dy = tl.load(
@@ -1408,37 +1388,34 @@ def conv_transpose3d_backward_dx_tiles(
             other=0.0,
         )
         f = k[:, None] % F
-        k2r2s2 = k[:, None] // F
+        k_2r2s2 = k[:, None] // F
         w = tl.load(
-            w_ptr + c2 * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(k2r2s2, tl.int64) * w_k2r2s2,
-            mask=(c2 < C) & (k[:, None] < F * K * R * S),
+            w_ptr + n * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(k_2r2s2, tl.int64) * w_k_2r2s2,
+            mask=(n < C) & (k[:, None] < F * K * R * S),
             other=0.0,
         )
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
-        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(n_, tl.int64) * dx_0
         + tl.cast(d, tl.int64) * dx_2
         + tl.cast(h, tl.int64) * dx_3
         + tl.cast(w2, tl.int64) * dx_4
     )
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < C)
         dx_sum = dx_sum_halves[half]
-        c2 = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        tl.store(dx_rows + n * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose3d_backward_dw_taps(
-    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n_padded, KRS, RS, K, S, R, D, H, W,
+    x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n__padded, KRS, RS, K, S, R, D, H, W,
     x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, dy_padded_f, dy_padded_tap,
-    dy_padded_n, dw_0, dw_1, dw_2, dw_3, dw_4,
+    dy_padded_n_, dw_0, dw_1, dw_2, dw_3, dw_4,
     O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -1449,23 +1426,22 @@ def conv_transpose3d_backward_dw_taps(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
-    k = m // RS % K
+    k_ = m // RS % K
     r = m // S % R
     s = m % S
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(n_padded, BLOCK_K)
+    chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(O * P * Q * chunks):
         tap = start // chunks
-        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         o = tap // (P * Q)
-        x_padded_d_num = o + pad - k
+        x_padded_d_num = o + pad - k_
         p = tap // Q % P
         x_padded_h_num = p + pad - r
         q = tap % Q
@@ -1476,9 +1452,9 @@ def conv_transpose3d_backward_dw_taps(
             + tl.cast(x_padded_d_num // stride, tl.int64) * x_padded_1
             + tl.cast(x_padded_h_num // stride, tl.int64) * x_padded_2
             + tl.cast(x_padded_w_num // stride, tl.int64) * x_padded_3
-            + n[None, :] * x_padded_4,
+            + k[None, :] * x_padded_4,
             mask=(m < M)
-            & (n[None, :] < n_padded)
+            & (k[None, :] < n__padded)
             & (x_padded_d_num % stride == 0)
             & (x_padded_d_num >= 0)
             & (x_padded_d_num // stride < D)
@@ -1492,30 +1468,27 @@ def conv_transpose3d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + f * dy_padded_f
+            + n * dy_padded_f
             + tl.cast(tap, tl.int64) * dy_padded_tap
-            + n[:, None] * dy_padded_n,
-            mask=(f < F) & (n[:, None] < n_padded),
+            + k[:, None] * dy_padded_n_,
+            mask=(n < F) & (k[:, None] < n__padded),
             other=0.0,
         )
         dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_0
-        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(k_, tl.int64) * dw_2
         + tl.cast(r, tl.int64) * dw_3
         + tl.cast(s, tl.int64) * dw_4
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1523,7 +1496,7 @@ def conv_transpose3d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_lanes_0,
     x_lanes_1, x_lanes_2, x_lanes_3, x_lanes_4, dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2,
     dw_3, dw_4,
-    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n_lanes: tl.constexpr,
+    O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr,
     INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -1534,15 +1507,14 @@ def conv_transpose3d_backward_dw_lanes(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
-    k = m // RS % K
+    k_ = m // RS % K
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
     r = m // S % R
     x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
@@ -1550,24 +1522,24 @@ def conv_transpose3d_backward_dw_lanes(
     x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
     dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, O * P * Q * n_lanes, BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        o = k2[None, :] // (P * Q * n_lanes)
-        x_lanes_d_num = o + pad - k
-        p = k2[None, :] // (Q * n_lanes) % P
+    for start in range(0, O * P * Q * n__lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        o = k[None, :] // (P * Q * n__lanes)
+        x_lanes_d_num = o + pad - k_
+        p = k[None, :] // (Q * n__lanes) % P
         x_lanes_h_num = p + pad - r
-        q = k2[None, :] // n_lanes % Q
+        q = k[None, :] // n__lanes % Q
         x_lanes_w_num = q + pad - s
-        n = k2[None, :] % n_lanes
+        n_ = k[None, :] % n__lanes
         x_lanes = tl.load(
             x_lanes_ptr
             + tl.cast(c, tl.int64) * x_lanes_0
             + tl.cast(x_lanes_d_num // stride, tl.int64) * x_lanes_1
             + tl.cast(x_lanes_h_num // stride, tl.int64) * x_lanes_2
             + tl.cast(x_lanes_w_num // stride, tl.int64) * x_lanes_3
-            + tl.cast(n, tl.int64) * x_lanes_4,
+            + tl.cast(n_, tl.int64) * x_lanes_4,
             mask=(m < M)
-            & (k2[None, :] < O * P * Q * n_lanes)
+            & (k[None, :] < O * P * Q * n__lanes)
             & (x_lanes_d_num % stride == 0)
             & (x_lanes_d_num >= 0)
             & (x_lanes_d_num // stride < D)
@@ -1580,33 +1552,30 @@ def conv_transpose3d_backward_dw_lanes(
             other=0.0,
         )
         dy_lanes = tl.load(
-            dy_lanes_ptr + f * dy_lanes_f + tl.cast(k2[:, None], tl.int64) * dy_lanes_k,
-            mask=(f < F) & (k2[:, None] < O * P * Q * n_lanes),
+            dy_lanes_ptr + n * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            mask=(n < F) & (k[:, None] < O * P * Q * n__lanes),
             other=0.0,
         )
         dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_0
-        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(k_, tl.int64) * dw_2
         + tl.cast(r, tl.int64) * dw_3
         + tl.cast(s, tl.int64) * dw_4
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose3d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_0, x_1, x_2, x_3, x_4, dy_n,
+    x_ptr, dy_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_0, x_1, x_2, x_3, x_4, dy_n_,
     dy_f, dy_opq, dw_0, dw_1, dw_2, dw_3, dw_4,
     N: tl.constexpr, O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
@@ -1618,15 +1587,14 @@ def conv_transpose3d_backward_dw_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
-    k = m // RS % K
+    k_ = m // RS % K
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
     r = m // S % R
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
@@ -1636,23 +1604,23 @@ def conv_transpose3d_backward_dw_tiles(
     dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), STEP_DY)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * O * P * Q, BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        n = k2[None, :] % N
-        o = k2[None, :] // (N * P * Q)
-        x_d_num = o + pad - k
-        p = k2[None, :] // (N * Q) % P
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        n_ = k[None, :] % N
+        o = k[None, :] // (N * P * Q)
+        x_d_num = o + pad - k_
+        p = k[None, :] // (N * Q) % P
         x_h_num = p + pad - r
-        q = k2[None, :] // N % Q
+        q = k[None, :] // N % Q
         x_w_num = q + pad - s
         x = tl.load(
             x_ptr
-            + tl.cast(n, tl.int64) * x_0
+            + tl.cast(n_, tl.int64) * x_0
             + tl.cast(c, tl.int64) * x_1
             + tl.cast(x_d_num // stride, tl.int64) * x_2
             + tl.cast(x_h_num // stride, tl.int64) * x_3
             + tl.cast(x_w_num // stride, tl.int64) * x_4,
             mask=(m < M)
-            & (k2[None, :] < N * O * P * Q)
+            & (k[None, :] < N * O * P * Q)
             & (x_d_num % stride == 0)
             & (x_d_num >= 0)
             & (x_d_num // stride < D)
@@ -1664,72 +1632,69 @@ def conv_transpose3d_backward_dw_tiles(
             & (x_w_num // stride < W),
             other=0.0,
         )
-        n = k2[:, None] % N
-        opq = k2[:, None] // N
+        n_ = k[:, None] % N
+        opq = k[:, None] // N
         dy = tl.load(
-            dy_ptr + tl.cast(n, tl.int64) * dy_n + f * dy_f + tl.cast(opq, tl.int64) * dy_opq,
-            mask=(f < F) & (k2[:, None] < N * O * P * Q),
+            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_f + tl.cast(opq, tl.int64) * dy_opq,
+            mask=(n < F) & (k[:, None] < N * O * P * Q),
             other=0.0,
         )
         dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_0
-        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(k_, tl.int64) * dw_2
         + tl.cast(r, tl.int64) * dw_3
         + tl.cast(s, tl.int64) * dw_4
     )
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
+        column = tile_n.to(tl.int64) * BLOCK_N + half * (BLOCK_N // 2)
+        n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+        inside = (m < M) & (n < F)
         dw_sum = dw_sum_halves[half]
-        f = (
-            tile_n.to(tl.int64) * BLOCK_N
-            + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
-        )
-        inside = (m < M) & (f < F)
-        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+        tl.store(dw_rows + n * dw_1, dw_sum, mask=inside)
 
 
 @triton.jit
 def conv_transpose3d_backward_db_rows(
-    dy_ptr, db_ptr, F, cols, OPQ, dy_n, dy_f, dy_opq, db_f,
+    dy_ptr, db_ptr, F, cols, OPQ, dy_n_, dy_f, dy_opq, db_f,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (f < F) & (col < cols)
-    n = (col // OPQ).to(tl.int64)
+    n_ = (col // OPQ).to(tl.int64)
     opq = (col % OPQ).to(tl.int64)
-    dy = tl.load(dy_ptr + n * dy_n + f * dy_f + opq * dy_opq, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + opq * dy_opq, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + f * db_f, db, mask=f < F)
 
 
 @triton.jit
 def conv_transpose3d_backward_db_loop(
-    dy_ptr, db_ptr, F, N, cols, dy_n, dy_f, dy_opq, db_f,
+    dy_ptr, db_ptr, F, N, cols, dy_n_, dy_f, dy_opq, db_f,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (f < F) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -1739,14 +1704,14 @@ def conv_transpose3d_backward_db_loop(
 
 @triton.jit
 def conv_transpose3d_backward_db_part(
-    dy_ptr, db_sum_part_ptr, F, N, cols, dy_n, dy_f, dy_opq, CHUNK,
+    dy_ptr, db_sum_part_ptr, F, N, cols, dy_n_, dy_f, dy_opq, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    dy_n_ = dy_n_ // WIDE * WIDE
     dy_f = dy_f // WIDE * WIDE
     f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1754,11 +1719,11 @@ def conv_transpose3d_backward_db_part(
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        n_ = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (f < F) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -2016,16 +1981,16 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_padded[..., F:].zero_()
             launch_conv_transpose3d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
-        PATCH_N, PATCH_D, PATCH_H, PATCH_W2 = lib.patch(config["BLOCK_M"], N, D, H, W)
+        PATCH_N_, PATCH_D, PATCH_H, PATCH_W2 = lib.patch(config["BLOCK_M"], N, D, H, W)
         PATCHES = (
-            triton.cdiv(N, PATCH_N)
+            triton.cdiv(N, PATCH_N_)
             * triton.cdiv(D, PATCH_D)
             * triton.cdiv(H, PATCH_H)
             * triton.cdiv(W, PATCH_W2)
         )
         dy_padded_patches = lib.descriptor(
             lib.every(dy_padded, 1, stride, stride, stride),
-            PATCH_N,
+            PATCH_N_,
             PATCH_D,
             PATCH_H,
             PATCH_W2,
@@ -2044,7 +2009,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         conv_transpose3d_backward_dx_patches[grid](
             dy_padded_patches, w_padded_tiles, dx, C, f_padded, N, D, H, W, dy_padded.stride(1),
             dy_padded.stride(2), dy_padded.stride(3), *dx.stride(),
-            K=K, R=R, S=S, PATCH_N=PATCH_N, PATCH_D=PATCH_D, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2,
+            K=K, R=R, S=S, PATCH_N_=PATCH_N_, PATCH_D=PATCH_D, PATCH_H=PATCH_H, PATCH_W2=PATCH_W2,
             pad=pad, stride=stride, COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
@@ -2191,12 +2156,12 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     O = dy.shape[2]
     P = dy.shape[3]
     Q = dy.shape[4]
-    n_lanes = 4 * ((N + 3) // 4)
-    n_padded = 16 * ((N + 15) // 16)
+    n__lanes = 4 * ((N + 3) // 4)
+    n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
     channels = N
-    padded = n_padded
+    padded = n__padded
     taps = O * P * Q
     phases = 1
     depth = N * O * P * Q
@@ -2218,21 +2183,21 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         x_padded = x.permute(1, 2, 3, 4, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, D, H, W, n_padded), dtype=x.dtype, device=x.device)
+            x_padded = torch.empty((C, D, H, W, n__padded), dtype=x.dtype, device=x.device)
             x_padded[..., N:].zero_()
             launch_conv_transpose3d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 3, 4, 0)
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, O, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
+            dy_padded = torch.empty((F, O, P, Q, n__padded), dtype=dy.dtype, device=dy.device)
             dy_padded[..., N:].zero_()
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
-        dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n_padded)
+        dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
         conv_transpose3d_backward_dw_taps[grid](
-            x_padded, dy_padded, dw, C * K * R * S, F, n_padded, K * R * S, R * S, K, S, R, D, H, W,
-            *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
+            x_padded, dy_padded, dw, C * K * R * S, F, n__padded, K * R * S, R * S, K, S, R, D, H,
+            W, *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
             O=O, P=P, Q=Q, INDEX=INDEX, pad=pad, stride=stride, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
@@ -2259,21 +2224,21 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         x_lanes = x.permute(1, 2, 3, 4, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, D, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            x_lanes = torch.empty((C, D, H, W, n__lanes), dtype=x.dtype, device=x.device)
             x_lanes[..., N:].zero_()
             launch_conv_transpose3d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 3, 4, 0)
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+            dy_lanes = torch.empty((F, O, P, Q, n__lanes), dtype=dy.dtype, device=dy.device)
             dy_lanes[..., N:].zero_()
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = lib.reshaped(dy_lanes, F, O * P * Q * n_lanes)
+        dy_lanes = lib.reshaped(dy_lanes, F, O * P * Q * n__lanes)
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
         conv_transpose3d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W,
             *x_lanes.stride(), *dy_lanes.stride(), *dw.stride(),
-            O=O, P=P, Q=Q, n_lanes=n_lanes, INDEX=INDEX,
+            O=O, P=P, Q=Q, n__lanes=n__lanes, INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)),
             pad=pad, stride=stride, STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)), COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,

@@ -30,13 +30,13 @@ def int4_linear_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    # Read a step ahead: Triton waits for what is not read for tl.dot itself, a microsecond a step.
     ahead = tl.cast(0, tl.int64)
     s_g = ahead // 128
     s = tl.load(s_ptr + n * s_0 + s_g * s_1, mask=(n < N) & (ahead < K)).to(tl.float32)
@@ -75,13 +75,13 @@ def int4_linear_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    # Read a step ahead: Triton waits for what is not read for tl.dot itself, a microsecond a step.
     ahead = tl.cast(begin, tl.int64)
     s_g = ahead // 128
     s = tl.load(s_ptr + n * s_0 + s_g * s_1, mask=(n < N) & (ahead < K)).to(tl.float32)
@@ -310,32 +310,31 @@ def int4_linear_backward_dx_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         ).to(tl.float32)
-        s_g = k2 // 128
+        s_g = n // 128
         s = tl.load(
-            s_ptr + n[:, None] * s_0 + s_g * s_1, mask=(k2 < K) & (n[:, None] < N), other=0.0
+            s_ptr + k[:, None] * s_0 + s_g * s_1, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(tl.float32)
-        w_h = k2 // 2
+        w_h = n // 2
         w = tl.load(
-            w_ptr + n[:, None] * w_0 + w_h * w_1, mask=(k2 < K) & (n[:, None] < N), other=0
+            w_ptr + k[:, None] * w_0 + w_h * w_1, mask=(n < K) & (k[:, None] < N), other=0
         ).to(tl.int64)
-        right = s * ((lib.shift_right(w, 4 * (k2 % 2)) & 15).to(tl.float32) - 8.0)
-        right = tl.where((k2 < K) & (n[:, None] < N), right, 0)
+        right = s * ((lib.shift_right(w, 4 * (n % 2)) & 15).to(tl.float32) - 8.0)
+        right = tl.where((n < K) & (k[:, None] < N), right, 0)
         dx_sum = tl.dot(dy, right, dx_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (k2 < K)
-    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -351,32 +350,31 @@ def int4_linear_backward_dx_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         ).to(tl.float32)
-        s_g = k2 // 128
+        s_g = n // 128
         s = tl.load(
-            s_ptr + n[:, None] * s_0 + s_g * s_1, mask=(k2 < K) & (n[:, None] < N), other=0.0
+            s_ptr + k[:, None] * s_0 + s_g * s_1, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(tl.float32)
-        w_h = k2 // 2
+        w_h = n // 2
         w = tl.load(
-            w_ptr + n[:, None] * w_0 + w_h * w_1, mask=(k2 < K) & (n[:, None] < N), other=0
+            w_ptr + k[:, None] * w_0 + w_h * w_1, mask=(n < K) & (k[:, None] < N), other=0
         ).to(tl.int64)
-        right = s * ((lib.shift_right(w, 4 * (k2 % 2)) & 15).to(tl.float32) - 8.0)
-        right = tl.where((k2 < K) & (n[:, None] < N), right, 0)
+        right = s * ((lib.shift_right(w, 4 * (n % 2)) & 15).to(tl.float32) - 8.0)
+        right = tl.where((n < K) & (k[:, None] < N), right, 0)
         dx_sum = tl.dot(dy, right, dx_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (k2 < K)
-    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -388,14 +386,14 @@ def int4_linear_backward_dx_combine(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (k2 < K)
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < K)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
 
 
 @triton.jit

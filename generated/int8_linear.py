@@ -31,8 +31,9 @@ def int8_linear_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -63,7 +64,7 @@ def int8_linear_parts(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -74,8 +75,9 @@ def int8_linear_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -99,9 +101,8 @@ def int8_linear_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -132,9 +133,8 @@ def int8_linear_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -546,8 +546,9 @@ def int8_linear_backward_acc_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -575,7 +576,7 @@ def int8_linear_backward_acc_parts(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -586,8 +587,9 @@ def int8_linear_backward_acc_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -611,9 +613,8 @@ def int8_linear_backward_acc_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -641,9 +642,8 @@ def int8_linear_backward_acc_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]

@@ -26,12 +26,14 @@ def linear_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -79,8 +81,9 @@ def linear_left_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
@@ -91,8 +94,8 @@ def linear_left_ahead(
             y_sum_terms = tl.dot(w_rest, x_number, input_precision="tf32")
             y_sum_terms = tl.dot(w_number, x_rest, y_sum_terms, input_precision="tf32")
             y_sum += tl.dot(w_number, x_number, y_sum_terms, input_precision="tf32")
-
         y_sum = y_sum.T
+
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
@@ -122,8 +125,9 @@ def linear_right_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -165,8 +169,9 @@ def linear_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -203,8 +208,9 @@ def linear_strips(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -228,9 +234,9 @@ def linear_strips(
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
             y = y_sum + b
             if y_tiles is None:
@@ -246,7 +252,7 @@ def linear_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -257,8 +263,9 @@ def linear_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -282,9 +289,8 @@ def linear_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -314,9 +320,8 @@ def linear_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -819,12 +824,14 @@ def linear_backward_dx_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -847,11 +854,11 @@ def linear_backward_dx_tf32x3(
             )
             for quarter in tl.static_range(2):
                 column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
-                k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
-                inside = (m < M) & (k2 < K)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (n < K)
                 dx_sum = dx_sum_quarters[quarter]
                 if dx_tiles is None:
-                    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+                    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
                 else:
                     dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
@@ -870,8 +877,9 @@ def linear_backward_dx_left_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, N, BLOCK_K):
             w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
@@ -882,17 +890,17 @@ def linear_backward_dx_left_ahead(
             dx_sum_terms = tl.dot(w_rest, dy_number, input_precision="tf32")
             dx_sum_terms = tl.dot(w_number, dy_rest, dx_sum_terms, input_precision="tf32")
             dx_sum += tl.dot(w_number, dy_number, dx_sum_terms, input_precision="tf32")
-
         dx_sum = dx_sum.T
+
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (k2 < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
@@ -911,8 +919,9 @@ def linear_backward_dx_right_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -928,11 +937,11 @@ def linear_backward_dx_right_ahead(
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (k2 < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
@@ -952,8 +961,9 @@ def linear_backward_dx_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -964,11 +974,11 @@ def linear_backward_dx_persistent(
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (k2 < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
@@ -988,8 +998,9 @@ def linear_backward_dx_strips(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         dx_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dx_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dx_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1013,11 +1024,11 @@ def linear_backward_dx_strips(
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (m < M) & (k2 < K)
             dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[strip]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_row, first_n], dx_sum.to(dx_tiles.dtype))
 
@@ -1029,7 +1040,7 @@ def linear_backward_dx_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1040,8 +1051,9 @@ def linear_backward_dx_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1049,9 +1061,9 @@ def linear_backward_dx_parts(
             dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (k2 < K)
-        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum, mask=inside)
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (n < K)
+        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1065,24 +1077,21 @@ def linear_backward_dx_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
-        w = tl.load(
-            w_ptr + n[:, None] * w_n + k2 * w_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
-        )
+        w = tl.load(w_ptr + k[:, None] * w_n + n * w_k2, mask=(n < K) & (k[:, None] < N), other=0.0)
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (k2 < K)
-    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1099,24 +1108,21 @@ def linear_backward_dx_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
-        w = tl.load(
-            w_ptr + n[:, None] * w_n + k2 * w_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
-        )
+        w = tl.load(w_ptr + k[:, None] * w_n + n * w_k2, mask=(n < K) & (k[:, None] < N), other=0.0)
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (k2 < K)
-    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1129,14 +1135,14 @@ def linear_backward_dx_combine(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (k2 < K)
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < K)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1148,12 +1154,14 @@ def linear_backward_dw_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K2, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -1168,7 +1176,7 @@ def linear_backward_dw_tf32x3(
             # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
             dw_sum += dw_sum_terms
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             dw_sum_quarters = tl.split(
@@ -1176,11 +1184,11 @@ def linear_backward_dw_tf32x3(
             )
             for quarter in tl.static_range(2):
                 column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
-                k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
-                inside = (n < N) & (k < K)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < N) & (n < K)
                 dw_sum = dw_sum_quarters[quarter]
                 if dw_tiles is None:
-                    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+                    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
                 else:
                     dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
 
@@ -1199,8 +1207,9 @@ def linear_backward_dw_left_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K2, BLOCK_K):
             x = x_tiles.load([start, first_n]).T if X_TURNED else x_tiles.load([first_n, start])
@@ -1211,17 +1220,17 @@ def linear_backward_dw_left_ahead(
             dw_sum_terms = tl.dot(x_rest, dy_number, input_precision="tf32")
             dw_sum_terms = tl.dot(x_number, dy_rest, dw_sum_terms, input_precision="tf32")
             dw_sum += tl.dot(x_number, dy_number, dw_sum_terms, input_precision="tf32")
-
         dw_sum = dw_sum.T
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (n < N) & (k < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
             dw_sum = dw_sum_halves[half]
             if dw_tiles is None:
-                tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+                tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
             else:
                 dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
 
@@ -1240,8 +1249,9 @@ def linear_backward_dw_right_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1253,15 +1263,15 @@ def linear_backward_dw_right_ahead(
             dw_sum_terms = tl.dot(dy_number, x_rest, dw_sum_terms, input_precision="tf32")
             dw_sum += tl.dot(dy_number, x_number, dw_sum_terms, input_precision="tf32")
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (n < N) & (k < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
             dw_sum = dw_sum_halves[half]
             if dw_tiles is None:
-                tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+                tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
             else:
                 dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
 
@@ -1281,23 +1291,24 @@ def linear_backward_dw_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
             x = x_tiles.load([first_n, start]).T if X_TURNED else x_tiles.load([start, first_n])
             dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (n < N) & (k < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
             dw_sum = dw_sum_halves[half]
             if dw_tiles is None:
-                tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+                tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
             else:
                 dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
 
@@ -1317,8 +1328,9 @@ def linear_backward_dw_strips(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         dw_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dw_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dw_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1341,12 +1353,12 @@ def linear_backward_dw_strips(
 
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
-            n = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (n < N) & (k < K)
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
             dw_sum = (dw_sum_0, dw_sum_1, dw_sum_2)[strip]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < N) & (n < K)
             if dw_tiles is None:
-                tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+                tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
             else:
                 dw_tiles.store([first_row, first_n], dw_sum.to(dw_tiles.dtype))
 
@@ -1358,7 +1370,7 @@ def linear_backward_dw_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1369,18 +1381,19 @@ def linear_backward_dw_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
             x = x_tiles.load([first_n, start]).T if X_TURNED else x_tiles.load([start, first_n])
             dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (n < N) & (k < K)
-        tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dw_sum, mask=inside)
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < N) & (n < K)
+        tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1394,24 +1407,23 @@ def linear_backward_dw_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K2, BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k2[None, :] * dy_k + n * dy_n, mask=(n < N) & (k2[None, :] < K2), other=0.0
+            dy_ptr + k[None, :] * dy_k + m * dy_n, mask=(m < N) & (k[None, :] < K2), other=0.0
         )
         x = tl.load(
-            x_ptr + k2[:, None] * x_k + k * x_k2, mask=(k < K) & (k2[:, None] < K2), other=0.0
+            x_ptr + k[:, None] * x_k + n * x_k2, mask=(n < K) & (k[:, None] < K2), other=0.0
         )
         dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (n < N) & (k < K)
-    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+    inside = (m < N) & (n < K)
+    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1428,24 +1440,23 @@ def linear_backward_dw_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
-        k2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k2[None, :] * dy_k + n * dy_n, mask=(n < N) & (k2[None, :] < K2), other=0.0
+            dy_ptr + k[None, :] * dy_k + m * dy_n, mask=(m < N) & (k[None, :] < K2), other=0.0
         )
         x = tl.load(
-            x_ptr + k2[:, None] * x_k + k * x_k2, mask=(k < K) & (k2[:, None] < K2), other=0.0
+            x_ptr + k[:, None] * x_k + n * x_k2, mask=(n < K) & (k[:, None] < K2), other=0.0
         )
         dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (n < N) & (k < K)
-    tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dw_sum, mask=inside)
+    inside = (m < N) & (n < K)
+    tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1457,15 +1468,15 @@ def linear_backward_dw_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (n < N) & (k < K)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < N) & (n < K)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dw_sum += tl.load(
-            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
         )
-    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
 
 
 @triton.jit

@@ -27,12 +27,14 @@ def linear_gelu_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -81,8 +83,9 @@ def linear_gelu_left_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
@@ -93,8 +96,8 @@ def linear_gelu_left_ahead(
             acc_terms = tl.dot(w_rest, x_number, input_precision="tf32")
             acc_terms = tl.dot(w_number, x_rest, acc_terms, input_precision="tf32")
             acc += tl.dot(w_number, x_number, acc_terms, input_precision="tf32")
-
         acc = acc.T
+
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
@@ -125,8 +128,9 @@ def linear_gelu_right_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -168,8 +172,9 @@ def linear_gelu_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -206,8 +211,9 @@ def linear_gelu_strips(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         acc_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -231,9 +237,9 @@ def linear_gelu_strips(
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            acc = (acc_0, acc_1, acc_2)[strip]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            acc = (acc_0, acc_1, acc_2)[strip]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
             y = lib.times_ndtr(acc + b, HALF)
             if y_tiles is None:
@@ -249,7 +255,7 @@ def linear_gelu_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -260,8 +266,9 @@ def linear_gelu_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -286,9 +293,8 @@ def linear_gelu_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -318,9 +324,8 @@ def linear_gelu_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -821,12 +826,14 @@ def linear_gelu_forward_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -880,8 +887,9 @@ def linear_gelu_forward_left_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
@@ -892,8 +900,8 @@ def linear_gelu_forward_left_ahead(
             acc_terms = tl.dot(w_rest, x_number, input_precision="tf32")
             acc_terms = tl.dot(w_number, x_rest, acc_terms, input_precision="tf32")
             acc += tl.dot(w_number, x_number, acc_terms, input_precision="tf32")
-
         acc = acc.T
+
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
@@ -929,8 +937,9 @@ def linear_gelu_forward_right_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -977,8 +986,9 @@ def linear_gelu_forward_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -1020,8 +1030,9 @@ def linear_gelu_forward_strips(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         acc_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1045,9 +1056,9 @@ def linear_gelu_forward_strips(
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            acc = (acc_0, acc_1, acc_2)[strip]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            acc = (acc_0, acc_1, acc_2)[strip]
             if acc_kept_tiles is None:
                 tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
             else:
@@ -1067,7 +1078,7 @@ def linear_gelu_forward_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1078,8 +1089,9 @@ def linear_gelu_forward_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -1105,9 +1117,8 @@ def linear_gelu_forward_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1138,9 +1149,8 @@ def linear_gelu_forward_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1659,35 +1669,34 @@ def linear_gelu_backward_dx_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         ).to(COMPUTE)
         acc_kept = tl.load(
-            acc_kept_ptr + m * acc_kept_m + n[None, :] * acc_kept_n,
-            mask=(m < M) & (n[None, :] < N),
+            acc_kept_ptr + m * acc_kept_m + k[None, :] * acc_kept_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         ).to(COMPUTE)
-        b = tl.load(b_ptr + n[None, :] * b_n, mask=n[None, :] < N, other=0.0).to(COMPUTE)
+        b = tl.load(b_ptr + k[None, :] * b_n, mask=k[None, :] < N, other=0.0).to(COMPUTE)
         left = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
             0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
         )
-        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        left = tl.where((m < M) & (k[None, :] < N), left, 0)
         w = tl.load(
-            w_ptr + n[:, None] * w_n + k2 * w_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+            w_ptr + k[:, None] * w_n + n * w_k2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum = tl.dot(left, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (k2 < K)
-    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1705,35 +1714,34 @@ def linear_gelu_backward_dx_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         ).to(COMPUTE)
         acc_kept = tl.load(
-            acc_kept_ptr + m * acc_kept_m + n[None, :] * acc_kept_n,
-            mask=(m < M) & (n[None, :] < N),
+            acc_kept_ptr + m * acc_kept_m + k[None, :] * acc_kept_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         ).to(COMPUTE)
-        b = tl.load(b_ptr + n[None, :] * b_n, mask=n[None, :] < N, other=0.0).to(COMPUTE)
+        b = tl.load(b_ptr + k[None, :] * b_n, mask=k[None, :] < N, other=0.0).to(COMPUTE)
         left = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
             0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
         )
-        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        left = tl.where((m < M) & (k[None, :] < N), left, 0)
         w = tl.load(
-            w_ptr + n[:, None] * w_n + k2 * w_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+            w_ptr + k[:, None] * w_n + n * w_k2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum = tl.dot(left, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (k2 < K)
-    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1746,14 +1754,14 @@ def linear_gelu_backward_dx_combine(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (k2 < K)
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < K)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1769,35 +1777,34 @@ def linear_gelu_backward_dw_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    b = tl.load(b_ptr + m * b_n, mask=m < N).to(COMPUTE)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, M, BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         acc_kept = tl.load(
-            acc_kept_ptr + m[None, :] * acc_kept_m + n * acc_kept_n,
-            mask=(n < N) & (m[None, :] < M),
+            acc_kept_ptr + k[None, :] * acc_kept_m + m * acc_kept_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         left = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
             0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
         )
-        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        left = tl.where((m < N) & (k[None, :] < M), left, 0)
         x = tl.load(
-            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+            x_ptr + k[:, None] * x_m + n * x_k, mask=(n < K) & (k[:, None] < M), other=0.0
         ).to(COMPUTE)
         dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dw_sum = lib.awaited(dw_sum)
-    inside = (n < N) & (k < K)
-    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+    inside = (m < N) & (n < K)
+    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1815,35 +1822,34 @@ def linear_gelu_backward_dw_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    b = tl.load(b_ptr + m * b_n, mask=m < N).to(COMPUTE)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         acc_kept = tl.load(
-            acc_kept_ptr + m[None, :] * acc_kept_m + n * acc_kept_n,
-            mask=(n < N) & (m[None, :] < M),
+            acc_kept_ptr + k[None, :] * acc_kept_m + m * acc_kept_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         left = dy * lib.ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
             0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
         )
-        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        left = tl.where((m < N) & (k[None, :] < M), left, 0)
         x = tl.load(
-            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+            x_ptr + k[:, None] * x_m + n * x_k, mask=(n < K) & (k[:, None] < M), other=0.0
         ).to(COMPUTE)
         dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dw_sum = lib.awaited(dw_sum)
-    inside = (n < N) & (k < K)
-    tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dw_sum, mask=inside)
+    inside = (m < N) & (n < K)
+    tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
 
 
 @triton.jit
@@ -1855,15 +1861,15 @@ def linear_gelu_backward_dw_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (n < N) & (k < K)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < N) & (n < K)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dw_sum += tl.load(
-            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
         )
-    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
 
 
 @triton.jit

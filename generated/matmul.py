@@ -24,12 +24,14 @@ def matmul_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -75,8 +77,9 @@ def matmul_left_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             b = b_tiles.load([start, first_n]).T if B_TURNED else b_tiles.load([first_n, start])
@@ -87,8 +90,8 @@ def matmul_left_ahead(
             y_sum_terms = tl.dot(b_rest, a_number, input_precision="tf32")
             y_sum_terms = tl.dot(b_number, a_rest, y_sum_terms, input_precision="tf32")
             y_sum += tl.dot(b_number, a_number, y_sum_terms, input_precision="tf32")
-
         y_sum = y_sum.T
+
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
@@ -116,8 +119,9 @@ def matmul_right_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
@@ -157,8 +161,9 @@ def matmul_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
@@ -193,8 +198,9 @@ def matmul_strips(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -218,9 +224,9 @@ def matmul_strips(
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
-            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
             else:
@@ -234,7 +240,7 @@ def matmul_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -245,8 +251,9 @@ def matmul_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
@@ -270,9 +277,8 @@ def matmul_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -300,9 +306,8 @@ def matmul_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -778,12 +783,14 @@ def matmul_backward_da_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -806,11 +813,11 @@ def matmul_backward_da_tf32x3(
             )
             for quarter in tl.static_range(2):
                 column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
-                k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
-                inside = (m < M) & (k2 < K)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (n < K)
                 da_sum = da_sum_quarters[quarter]
                 if da_tiles is None:
-                    tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                    tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
                 else:
                     da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
 
@@ -829,8 +836,9 @@ def matmul_backward_da_left_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, N, BLOCK_K):
             b = b_tiles.load([start, first_n]).T if B_TURNED else b_tiles.load([first_n, start])
@@ -841,17 +849,17 @@ def matmul_backward_da_left_ahead(
             da_sum_terms = tl.dot(b_rest, dy_number, input_precision="tf32")
             da_sum_terms = tl.dot(b_number, dy_rest, da_sum_terms, input_precision="tf32")
             da_sum += tl.dot(b_number, dy_number, da_sum_terms, input_precision="tf32")
-
         da_sum = da_sum.T
+
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (k2 < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
             else:
                 da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
 
@@ -870,8 +878,9 @@ def matmul_backward_da_right_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -887,11 +896,11 @@ def matmul_backward_da_right_ahead(
         da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (k2 < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
             else:
                 da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
 
@@ -911,8 +920,9 @@ def matmul_backward_da_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -923,11 +933,11 @@ def matmul_backward_da_persistent(
         da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (k2 < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
             else:
                 da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
 
@@ -947,8 +957,9 @@ def matmul_backward_da_strips(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         da_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -972,11 +983,11 @@ def matmul_backward_da_strips(
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
             m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (m < M) & (k2 < K)
             da_sum = (da_sum_0, da_sum_1, da_sum_2)[strip]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < K)
             if da_tiles is None:
-                tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
             else:
                 da_tiles.store([first_row, first_n], da_sum.to(da_tiles.dtype))
 
@@ -988,7 +999,7 @@ def matmul_backward_da_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -999,8 +1010,9 @@ def matmul_backward_da_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1008,9 +1020,9 @@ def matmul_backward_da_parts(
             da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (m < M) & (k2 < K)
-        tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, da_sum, mask=inside)
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (n < K)
+        tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside)
 
 
 @triton.jit
@@ -1024,24 +1036,21 @@ def matmul_backward_da_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
-        b = tl.load(
-            b_ptr + k2 * b_k2 + n[:, None] * b_n, mask=(k2 < K) & (n[:, None] < N), other=0.0
-        )
+        b = tl.load(b_ptr + n * b_k2 + k[:, None] * b_n, mask=(n < K) & (k[:, None] < N), other=0.0)
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (k2 < K)
-    tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
 
 
 @triton.jit
@@ -1058,24 +1067,21 @@ def matmul_backward_da_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
-        b = tl.load(
-            b_ptr + k2 * b_k2 + n[:, None] * b_n, mask=(k2 < K) & (n[:, None] < N), other=0.0
-        )
+        b = tl.load(b_ptr + n * b_k2 + k[:, None] * b_n, mask=(n < K) & (k[:, None] < N), other=0.0)
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (k2 < K)
-    tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, da_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside)
 
 
 @triton.jit
@@ -1088,14 +1094,14 @@ def matmul_backward_da_combine(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (k2 < K)
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < K)
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         da_sum += tl.load(
-            da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+            da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(da_ptr + m * da_m + k2 * da_k2, da_sum, mask=inside)
+    tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
 
 
 @triton.jit
@@ -1107,12 +1113,14 @@ def matmul_backward_db_tf32x3(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, M, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -1127,7 +1135,7 @@ def matmul_backward_db_tf32x3(
             # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
             db_sum += db_sum_terms
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             db_sum_quarters = tl.split(
@@ -1135,10 +1143,10 @@ def matmul_backward_db_tf32x3(
             )
             for quarter in tl.static_range(2):
                 column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
-                k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
-                inside = (n < N) & (k < K)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < N) & (n < K)
                 db_sum = db_sum_quarters[quarter]
-                tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
+                tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1155,8 +1163,9 @@ def matmul_backward_db_left_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, M, BLOCK_K):
             a = a_tiles.load([start, first_n]).T if A_TURNED else a_tiles.load([first_n, start])
@@ -1167,16 +1176,16 @@ def matmul_backward_db_left_ahead(
             db_sum_terms = tl.dot(a_rest, dy_number, input_precision="tf32")
             db_sum_terms = tl.dot(a_number, dy_rest, db_sum_terms, input_precision="tf32")
             db_sum += tl.dot(a_number, dy_number, db_sum_terms, input_precision="tf32")
-
         db_sum = db_sum.T
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (n < N) & (k < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1193,8 +1202,9 @@ def matmul_backward_db_right_ahead(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1206,14 +1216,14 @@ def matmul_backward_db_right_ahead(
             db_sum_terms = tl.dot(dy_number, a_rest, db_sum_terms, input_precision="tf32")
             db_sum += tl.dot(dy_number, a_number, db_sum_terms, input_precision="tf32")
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (n < N) & (k < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1231,22 +1241,23 @@ def matmul_backward_db_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
             a = a_tiles.load([first_n, start]).T if A_TURNED else a_tiles.load([start, first_n])
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (n < N) & (k < K)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1264,8 +1275,9 @@ def matmul_backward_db_strips(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         db_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1288,11 +1300,11 @@ def matmul_backward_db_strips(
 
         for strip in tl.static_range(3):
             first_row = first_m + strip * BLOCK_M
-            n = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-            k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-            inside = (n < N) & (k < K)
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
             db_sum = (db_sum_0, db_sum_1, db_sum_2)[strip]
-            tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < N) & (n < K)
+            tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1302,7 +1314,7 @@ def matmul_backward_db_parts(
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
@@ -1313,18 +1325,19 @@ def matmul_backward_db_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
             a = a_tiles.load([first_n, start]).T if A_TURNED else a_tiles.load([start, first_n])
             db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
-        inside = (n < N) & (k < K)
-        tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, db_sum, mask=inside)
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < N) & (n < K)
+        tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1338,22 +1351,21 @@ def matmul_backward_db_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, M, BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
         )
-        a = tl.load(a_ptr + m[:, None] * a_m + k * a_k, mask=(k < K) & (m[:, None] < M), other=0.0)
+        a = tl.load(a_ptr + k[:, None] * a_m + n * a_k, mask=(n < K) & (k[:, None] < M), other=0.0)
         db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (n < N) & (k < K)
-    tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
+    inside = (m < N) & (n < K)
+    tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1370,22 +1382,21 @@ def matmul_backward_db_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
         )
-        a = tl.load(a_ptr + m[:, None] * a_m + k * a_k, mask=(k < K) & (m[:, None] < M), other=0.0)
+        a = tl.load(a_ptr + k[:, None] * a_m + n * a_k, mask=(n < K) & (k[:, None] < M), other=0.0)
         db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (n < N) & (k < K)
-    tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, db_sum, mask=inside)
+    inside = (m < N) & (n < K)
+    tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1397,15 +1408,15 @@ def matmul_backward_db_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (n < N) & (k < K)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < N) & (n < K)
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         db_sum += tl.load(
-            db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+            db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
         )
-    tl.store(db_ptr + k * db_k + n * db_n, db_sum, mask=inside)
+    tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
 
 
 def choose_matmul_backward_da(

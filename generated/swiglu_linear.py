@@ -33,8 +33,9 @@ def swiglu_linear_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
@@ -68,7 +69,7 @@ def swiglu_linear_parts(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -79,8 +80,9 @@ def swiglu_linear_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
@@ -109,9 +111,8 @@ def swiglu_linear_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -148,9 +149,8 @@ def swiglu_linear_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -572,8 +572,9 @@ def swiglu_linear_forward_persistent(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
@@ -615,7 +616,7 @@ def swiglu_linear_forward_parts(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, one after another a program, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
@@ -626,8 +627,9 @@ def swiglu_linear_forward_parts(
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
+        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
@@ -657,9 +659,8 @@ def swiglu_linear_forward_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -698,9 +699,8 @@ def swiglu_linear_forward_pointer_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -1131,32 +1131,31 @@ def swiglu_linear_backward_dx_sum_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         ).to(COMPUTE)
         gate_kept = tl.load(
-            gate_kept_ptr + m * gate_kept_m + n[None, :] * gate_kept_n,
-            mask=(m < M) & (n[None, :] < N),
+            gate_kept_ptr + m * gate_kept_m + k[None, :] * gate_kept_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         ).to(COMPUTE)
         left = dy * gate_kept * lib.sigmoid(gate_kept, HALF)
-        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        left = tl.where((m < M) & (k[None, :] < N), left, 0)
         wu = tl.load(
-            wu_ptr + n[:, None] * wu_n + k2 * wu_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+            wu_ptr + k[:, None] * wu_n + n * wu_k2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum = tl.dot(left, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (k2 < K)
-    tl.store(dx_sum_ptr + m * dx_sum_m + k2 * dx_sum_k2, dx_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_k2, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1174,32 +1173,31 @@ def swiglu_linear_backward_dx_sum_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         ).to(COMPUTE)
         gate_kept = tl.load(
-            gate_kept_ptr + m * gate_kept_m + n[None, :] * gate_kept_n,
-            mask=(m < M) & (n[None, :] < N),
+            gate_kept_ptr + m * gate_kept_m + k[None, :] * gate_kept_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         ).to(COMPUTE)
         left = dy * gate_kept * lib.sigmoid(gate_kept, HALF)
-        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        left = tl.where((m < M) & (k[None, :] < N), left, 0)
         wu = tl.load(
-            wu_ptr + n[:, None] * wu_n + k2 * wu_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+            wu_ptr + k[:, None] * wu_n + n * wu_k2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum = tl.dot(left, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
-    inside = (m < M) & (k2 < K)
-    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1212,14 +1210,14 @@ def swiglu_linear_backward_dx_sum_combine(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (k2 < K)
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < K)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dx_sum += tl.load(
-            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(dx_sum_ptr + m * dx_sum_m + k2 * dx_sum_k2, dx_sum, mask=inside)
+    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_k2, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -1236,41 +1234,40 @@ def swiglu_linear_backward_dx_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         ).to(COMPUTE)
         up_kept = tl.load(
-            up_kept_ptr + m * up_kept_m + n[None, :] * up_kept_n,
-            mask=(m < M) & (n[None, :] < N),
+            up_kept_ptr + m * up_kept_m + k[None, :] * up_kept_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         ).to(COMPUTE)
         gate_kept = tl.load(
-            gate_kept_ptr + m * gate_kept_m + n[None, :] * gate_kept_n,
-            mask=(m < M) & (n[None, :] < N),
+            gate_kept_ptr + m * gate_kept_m + k[None, :] * gate_kept_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         ).to(COMPUTE)
         left = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
             lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
         )
-        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        left = tl.where((m < M) & (k[None, :] < N), left, 0)
         wg = tl.load(
-            wg_ptr + n[:, None] * wg_n + k2 * wg_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+            wg_ptr + k[:, None] * wg_n + n * wg_k2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum2 = lib.awaited(dx_sum2)
-    inside = (m < M) & (k2 < K)
-    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + k2 * dx_sum_k2, mask=inside)
+    inside = (m < M) & (n < K)
+    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_k2, mask=inside)
     dx = dx_sum + dx_sum2
-    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx, mask=inside)
 
 
 @triton.jit
@@ -1288,39 +1285,38 @@ def swiglu_linear_backward_dx_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+            dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         ).to(COMPUTE)
         up_kept = tl.load(
-            up_kept_ptr + m * up_kept_m + n[None, :] * up_kept_n,
-            mask=(m < M) & (n[None, :] < N),
+            up_kept_ptr + m * up_kept_m + k[None, :] * up_kept_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         ).to(COMPUTE)
         gate_kept = tl.load(
-            gate_kept_ptr + m * gate_kept_m + n[None, :] * gate_kept_n,
-            mask=(m < M) & (n[None, :] < N),
+            gate_kept_ptr + m * gate_kept_m + k[None, :] * gate_kept_n,
+            mask=(m < M) & (k[None, :] < N),
             other=0.0,
         ).to(COMPUTE)
         left = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
             lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
         )
-        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        left = tl.where((m < M) & (k[None, :] < N), left, 0)
         wg = tl.load(
-            wg_ptr + n[:, None] * wg_n + k2 * wg_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+            wg_ptr + k[:, None] * wg_n + n * wg_k2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum2 = lib.awaited(dx_sum2)
-    inside = (m < M) & (k2 < K)
-    tl.store(dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum2, mask=inside)
+    inside = (m < M) & (n < K)
+    tl.store(dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum2, mask=inside)
 
 
 @triton.jit
@@ -1333,16 +1329,16 @@ def swiglu_linear_backward_dx_combine(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (m < M) & (k2 < K)
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < K)
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dx_sum2 += tl.load(
-            dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+            dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + k2 * dx_sum_k2, mask=inside)
+    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_k2, mask=inside)
     dx = dx_sum + dx_sum2
-    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx, mask=inside)
 
 
 @triton.jit
@@ -1358,53 +1354,52 @@ def swiglu_linear_backward_dwg_tiles(
     tile = tl.program_id(0)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, M, BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         up_kept = tl.load(
-            up_kept_ptr + m[None, :] * up_kept_m + n * up_kept_n,
-            mask=(n < N) & (m[None, :] < M),
+            up_kept_ptr + k[None, :] * up_kept_m + m * up_kept_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         gate_kept = tl.load(
-            gate_kept_ptr + m[None, :] * gate_kept_m + n * gate_kept_n,
-            mask=(n < N) & (m[None, :] < M),
+            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         left = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
             lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
         )
-        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        left = tl.where((m < N) & (k[None, :] < M), left, 0)
         x = tl.load(
-            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+            x_ptr + k[:, None] * x_m + n * x_k, mask=(n < K) & (k[:, None] < M), other=0.0
         ).to(COMPUTE)
         dy2 = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         gate_kept2 = tl.load(
-            gate_kept_ptr + m[None, :] * gate_kept_m + n * gate_kept_n,
-            mask=(n < N) & (m[None, :] < M),
+            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         left2 = dy2 * gate_kept2 * lib.sigmoid(gate_kept2, HALF)
-        left2 = tl.where((n < N) & (m[None, :] < M), left2, 0)
+        left2 = tl.where((m < N) & (k[None, :] < M), left2, 0)
         dwg_sum = tl.dot(left, x, dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dwg_sum = lib.awaited(dwg_sum)
         dwu_sum = tl.dot(left2, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dwu_sum = lib.awaited(dwu_sum)
-    inside = (n < N) & (k < K)
-    tl.store(dwg_ptr + n * dwg_n + k * dwg_k, dwg_sum, mask=inside)
-    tl.store(dwu_ptr + n * dwu_n + k * dwu_k, dwu_sum, mask=inside)
+    inside = (m < N) & (n < K)
+    tl.store(dwg_ptr + m * dwg_n + n * dwg_k, dwg_sum, mask=inside)
+    tl.store(dwu_ptr + m * dwu_n + n * dwu_k, dwu_sum, mask=inside)
 
 
 @triton.jit
@@ -1422,53 +1417,52 @@ def swiglu_linear_backward_dwg_parts(
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         up_kept = tl.load(
-            up_kept_ptr + m[None, :] * up_kept_m + n * up_kept_n,
-            mask=(n < N) & (m[None, :] < M),
+            up_kept_ptr + k[None, :] * up_kept_m + m * up_kept_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         gate_kept = tl.load(
-            gate_kept_ptr + m[None, :] * gate_kept_m + n * gate_kept_n,
-            mask=(n < N) & (m[None, :] < M),
+            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         left = dy * up_kept * lib.sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
             lib.sigmoid(gate_kept, HALF) * (1.0 - lib.sigmoid(gate_kept))
         )
-        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        left = tl.where((m < N) & (k[None, :] < M), left, 0)
         x = tl.load(
-            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+            x_ptr + k[:, None] * x_m + n * x_k, mask=(n < K) & (k[:, None] < M), other=0.0
         ).to(COMPUTE)
         dy2 = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         gate_kept2 = tl.load(
-            gate_kept_ptr + m[None, :] * gate_kept_m + n * gate_kept_n,
-            mask=(n < N) & (m[None, :] < M),
+            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_n,
+            mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         left2 = dy2 * gate_kept2 * lib.sigmoid(gate_kept2, HALF)
-        left2 = tl.where((n < N) & (m[None, :] < M), left2, 0)
+        left2 = tl.where((m < N) & (k[None, :] < M), left2, 0)
         dwg_sum = tl.dot(left, x, dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dwg_sum = lib.awaited(dwg_sum)
         dwu_sum = tl.dot(left2, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dwu_sum = lib.awaited(dwu_sum)
-    inside = (n < N) & (k < K)
-    tl.store(dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dwg_sum, mask=inside)
-    tl.store(dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dwu_sum, mask=inside)
+    inside = (m < N) & (n < K)
+    tl.store(dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dwg_sum, mask=inside)
+    tl.store(dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dwu_sum, mask=inside)
 
 
 @triton.jit
@@ -1481,20 +1475,20 @@ def swiglu_linear_backward_dwg_combine(
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    inside = (n < N) & (k < K)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < N) & (n < K)
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dwg_sum += tl.load(
-            dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+            dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
         )
         dwu_sum += tl.load(
-            dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+            dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
         )
-    tl.store(dwg_ptr + n * dwg_n + k * dwg_k, dwg_sum, mask=inside)
-    tl.store(dwu_ptr + n * dwu_n + k * dwu_k, dwu_sum, mask=inside)
+    tl.store(dwg_ptr + m * dwg_n + n * dwg_k, dwg_sum, mask=inside)
+    tl.store(dwu_ptr + m * dwu_n + n * dwu_k, dwu_sum, mask=inside)
 
 
 def choose_swiglu_linear_backward_dx_sum(

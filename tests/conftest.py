@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 
@@ -12,6 +16,23 @@ def interpreter():
 
     with Worker("cpu") as worker:
         yield worker
+
+
+@pytest.fixture
+def run_checks(request):
+    """Runs the tests of a file beside this one in a process of their own, whose kernels run in the interpreter."""
+
+    def run(file: str, *options: str) -> None:
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            [*command, *options, str(request.path.with_name(file))],
+            env={**os.environ, "TRITON_INTERPRET": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+    return run
 
 
 def pytest_collection_modifyitems(items):

@@ -1,7 +1,6 @@
 """Replay is proven in a process of its own, since it needs Triton's interpreter: `replay_checks.py`."""
 
 import ast
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,25 +18,14 @@ from tritongen.runtime.load import load_file
 ROOT = Path(__file__).parents[2]
 
 
-def run_checks(which: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, "-k", which, str(Path(__file__).with_name("replay_checks.py"))],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+@pytest.mark.slow
+def test_replay(run_checks):
+    run_checks("replay_checks.py", "-k", "not every_spec")
 
 
 @pytest.mark.slow
-def test_replay():
-    run_checks("not every_spec")
-
-
-@pytest.mark.slow
-def test_every_spec_is_replayed():
-    run_checks("every_spec")
+def test_every_spec_is_replayed(run_checks):
+    run_checks("replay_checks.py", "-k", "every_spec")
 
 
 def test_a_note_does_not_import_what_compiles():

@@ -251,7 +251,7 @@ def test_what_is_counted_with_at_one_place_and_read_at_another_is_addressed_at_e
     body = "sum[i](where(a[i] > k, y[i, j] * b[i, k], 0))"
     raw = pipeline.build(text % body).raw
     loads = re.findall(r"tl\.load\(a_ptr \+ (\w).* mask=(\w)", raw)
-    assert ("i", "i") in loads and ("j", "j") in loads and ("j", "i") not in loads
+    assert ("k", "k") in loads and ("m", "m") in loads and ("m", "k") not in loads
 
 
 def built_tiles(text: str) -> str:

@@ -55,7 +55,7 @@ def test_places_that_are_stored_apart_come_first():
     code = trace.compile_launch(launch, "sm_90").asm["ttgir"]
     assert re.findall(r"tt\.store .*tensor<(\w+)x!tt\.ptr<f32>", code) == ["128x64"]
     assert (
-        "z = tl.cast(tile % batches" in launch.kernel.src
+        "batch = tl.cast(tile % batches" in launch.kernel.src
     )  # the phases of a patch run side by side
     ragged = launches("conv_transpose2d", **call, out_pad=1)[-1]  # rows of 129 places
     assert ragged.kernel.fn.__name__ == "conv_transpose2d_taps"

@@ -160,13 +160,17 @@ class Body(Places):
         )
 
     def store(self, nest: ir.Nest, value: str, checks: Sequence[str] = ()) -> None:
+        where, mask = self.stored_at(nest, checks)
+        self.line(f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})")
+
+    def stored_at(self, nest: ir.Nest, checks: Sequence[str] = ()) -> tuple[str, str]:
+        """The address and the mask of an output, behind the lines of its address."""
         where, _, _ = self.address(nest.name, nest.coords)
         axes = self.axes_in(tuple(c for c in nest.coords if c.terms))
         for axis in self.kernel.axes:  # an axis of one element: its first lane writes
             if not axis.digits and self.axis_mask.get(axis.name):
                 where, axes = f"{where} + {self.axis_var[axis.name]}", axes | {axis.name}
-        mask = self.mask(axes, list(checks))
-        self.line(f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})")
+        return where, self.mask(axes, list(checks))
 
 
 def _dtype(e: ir.Expr) -> str:

@@ -44,26 +44,30 @@ class Bounds:
     first: str = ""  # no term below this one counts in any row
     to: str = ""  # nor one from here on; "": the extent
 
-    def inside(self, k: str, var: dict[str, str]) -> str:
+    @property
+    def begin(self) -> str:
+        """Of the loop, which takes whole blocks."""
+        return f"{self.first} // BLOCK_K * BLOCK_K" if self.first else "0"
+
+    def inside(self, k: str, size: dict[str, str]) -> str:
         """The mask of k."""
-        below = f"{k} < {self.to or var['K']}"
+        below = f"{k} < {self.to or size['k']}"
         return f"({k} >= {self.first}) & ({below})" if self.first else below
 
 
 FREE = Bounds()
 
 
-def bounds_of(body: Body, guards: tuple[ir.Guard, ...], var: dict[str, str]) -> Bounds:
+def bounds_of(body: Body, guards: tuple[ir.Guard, ...], size: dict[str, str]) -> Bounds:
     """The loop takes the terms that any row may have: no block of k is read that no row of the tile has.
 
     A guard that speaks of no row is then said. One of a row, `k <= i`, is for that row to ask; up to the
     largest of its ends each k counts in some row, and that is all that the other factor asks.
     """
-    var |= {"begin": "0", "to": var["K"]}
     hoist(body, (g.poly for g in guards))
     by_rows = tuple(g for g in guards if not is_of_tile(body, g))
-    apart, first, k_axis = by_rows, "", body.kernel.axes[3]
-    if "tap" in var or len(k_axis.digits) != 1:
+    apart, first, to, k_axis = by_rows, "", "", body.kernel.axes[3]
+    if "tap" in size or len(k_axis.digits) != 1:
         return Bounds(guards, apart)
     k = k_axis.digits[0].index
     for guard in guards:
@@ -72,22 +76,21 @@ def bounds_of(body: Body, guards: tuple[ir.Guard, ...], var: dict[str, str]) -> 
         if guard.op != ">=" or not weight or k in indices(rest):
             continue
         end = rest + 1 if weight < 0 else -rest
-        shown = at_end(body, end, weight, var) if guard in by_rows else body.size(end)[0]
+        shown = at_end(body, end, weight, size) if guard in by_rows else body.size(end)[0]
         if not shown:
             continue
         if weight < 0:
-            stop = f"tl.minimum({var['to']}, {shown})"
-            var["to"] = body.assign(body.fresh("stop"), narrow(stop, rest))
+            stop = f"tl.minimum({to or size['k']}, {shown})"
+            to = body.assign(body.fresh("stop"), narrow(stop, rest))
         else:
             first = body.assign(
                 body.fresh("first"), narrow(f"tl.maximum({first or 0}, {shown})", rest)
             )
-            var["begin"] = f"{first} // BLOCK_K * BLOCK_K"
         if guard in by_rows:
             apart = tuple(g for g in apart if by_rows != (guard,))
         else:
             guards = tuple(g for g in guards if g is not guard)
-    return Bounds(guards, apart, first, "" if var["to"] == var["K"] else var["to"])
+    return Bounds(guards, apart, first, to)
 
 
 def narrow(text: str, rest: Poly) -> str:
@@ -101,7 +104,7 @@ def is_of_tile(body: Body, guard: ir.Guard) -> bool:
     return axes <= {"batch", *LOOPED}
 
 
-def at_end(body: Body, end: Poly, weight: int, var: dict[str, str]) -> str:
+def at_end(body: Body, end: Poly, weight: int, size: dict[str, str]) -> str:
     """An end of k, which a row or column moves one by one, where all others of the tile lie inside it."""
     factors, _ = affine(end) or ({}, end)
     moving = [(a.name, sign(w)) for a, w in factors.items() if isinstance(a, Idx)]
@@ -111,11 +114,11 @@ def at_end(body: Body, end: Poly, weight: int, var: dict[str, str]) -> str:
     axis = body.axis_of[name]
     if axis.name not in ("m", "n") or len(axis.digits) != 1 or axis.digits[0].lo.terms:
         return ""
-    block, number = f"BLOCK_{axis.name.upper()}", var[f"tile_{axis.name}"]
+    block = f"BLOCK_{axis.name.upper()}"
     far = slope == -weight  # the end that lies farthest out is the last row's
-    place = f"{number} * {block}"
+    place = f"tile_{axis.name} * {block}"
     if far:
-        place = f"tl.minimum({place} + {block}, {var[axis.name.upper()]}) - 1"
+        place = f"tl.minimum({place} + {block}, {size[axis.name]}) - 1"
     edge = body.assign(body.fresh(f"{name}_{'last' if far else 'first'}"), place)
     own, body.index[name] = body.index[name], edge
     shown = body.size(end)[0]
@@ -139,13 +142,13 @@ def hoist(body: Body, coordinates: Iterable[Poly]) -> None:
 
 # ---- inside the loop ----------------------------------------------------------------------------
 @contextmanager
-def along(body: Body, side: Side, bounds: Bounds, var: dict[str, str]) -> Iterator[None]:
+def along(body: Body, side: Side, bounds: Bounds, size: dict[str, str]) -> Iterator[None]:
     """k lies along one side of the tile; what is decoded or loaded by it there is forgotten behind it."""
     axis = body.kernel.axes[3]
-    k, name = {d.index for d in axis.digits}, var["k"] + side.orient
+    k, name = {d.index for d in axis.digits}, "k" + side.orient
     saved, cache = dict(body.index), dict(body.cache)
     body.axis_var[axis.name], body.looping = name, LOOPED
-    body.axis_mask[axis.name] = bounds.inside(name, var)
+    body.axis_mask[axis.name] = bounds.inside(name, size)
     if len(axis.digits) == 1:
         body.index[axis.digits[0].index] = name
     yield
@@ -165,11 +168,11 @@ def guards_of(body: Body, guards: tuple[ir.Guard, ...], side: Side) -> list[ir.G
     return [g for g in guards if indices(g.poly) <= mine]
 
 
-def in_some_row(body: Body, bounds: Bounds, var: dict[str, str]) -> dict[Side, str]:
+def in_some_row(body: Body, bounds: Bounds, size: dict[str, str]) -> dict[Side, str]:
     """For a factor, whether the other one's guards let an element through in some row of the tile."""
     found: dict[Side, str] = {}
     for side, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
-        with along(body, side, bounds, var):
+        with along(body, side, bounds, size):
             if own := guards_of(body, bounds.apart, side):
                 checks = [guard_text(body, g) for g in own]
                 mask = body.mask(frozenset({"mn"[side.rows]}), checks)

@@ -1,13 +1,16 @@
 """A contraction as tiles of tl.dot: [BLOCK_M, BLOCK_N] accumulators over steps of BLOCK_K.
 
 Input: a `KernelPlan` of the skeleton `contraction`, whose first nest is the sum of a product of two
-factors, or `taps`, where the loop takes one tap of the window and BLOCK_K channels at a time. Output:
-its `KernelView`: left and right lines for the loop, epilogue lines behind it.
+factors, `taps`, where the loop takes one tap of the window and BLOCK_K channels at a time, or `combine`, which
+adds up the parts of split sums. Output: its `ProductView`: factors and sums for the K loop, values and stores
+behind it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from tritongen.emit.body import Body
 from tritongen.emit.bounded import (
@@ -26,10 +29,11 @@ from tritongen.emit.bounded import (
 )
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.parameters import TRITON_DTYPES
+from tritongen.emit.product_view import Factor, ProductView, Scale, Store, Sum, Value
 from tritongen.emit.sliding import SlidingBody
 from tritongen.emit.text import bytes_of, may_be_f64
 from tritongen.emit.tiles import view
-from tritongen.emit.view import KernelView, Loop
+from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, walk
 from tritongen.ir.functions import ATOM
@@ -42,171 +46,181 @@ from tritongen.schedule.classes.contraction_operands import (
     stored_as,
 )
 
+AXES = ("batch", "m", "n", "k", "tap")  # as templates call what walks them
+BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
+
 
 def contraction_view(body: Body) -> KernelView:
     kernel = body.kernel
-    heads, tail = kernel.nests[: kernel.products], kernel.nests[kernel.products :]
+    heads, split = kernel.nests[: kernel.products], kernel.role != "whole"
     if kernel.slides:
         body = SlidingBody(body.context, kernel)
-    var = axis_names(body)
+    size = open_axes(body)
     if isinstance(body, SlidingBody):
         body.sliding = LOOPED
-        counted = kernel.axes[4:] if len(kernel.axes) > 4 else kernel.axes[3:]
+        counted = kernel.axes[4:] or kernel.axes[3:]
         body.narrow |= {d.index for a in (kernel.axes[1], *counted) for d in a.digits}
         body.args.constants["INDEX"] = "INDEX"
-    var["index"] = "INDEX" if kernel.slides else "tl.int64"
-    invariant(body, tuple(side for head in heads for side in head.fold.factors))
-    split = kernel.role != "whole"
-    bounds = bounds_of(body, heads[0].fold.guards, var)  # several products have none
-    turn = turn_lines(body, var, split)
+    invariant(body, heads)
+    bounds = bounds_of(body, heads[0].fold.guards, size)  # several products have none
+    terms = terms_of(body, size, split, bounds)
     opening, body.lines = body.lines, []
     before = dict(body.cache)
-    scale: list[str] = []
-    if heads[0].fold.scale is not None:
-        var["scale"] = body.names.free("scale")
-    loads, dots = products(body, heads, bounds, var)
-    if heads[0].fold.scale is not None:
-        scale, first, last = scale_lines(body, heads[0].fold.scale, var)
-        loads, dots = [*first, *loads], [*dots, *last]
+    factors, sums = products(body, heads, size, bounds)
+    scale = None if heads[0].fold.scale is None else scale_of(body, heads[0].fold.scale, size)
     body.cache = before | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
-    opening += [*accumulators(body, heads), *scale]
     if isinstance(body, SlidingBody):
-        body.sliding = frozenset()
-        points = half_at_a_time(body, heads, tail, var)
-    else:
-        points = inside_lines(body, var)
-        points += (f"{var['inside']} = {var['both']}",)
-        store_parts(body, heads, var) if split else follow(body, heads, tail)
-    walk = "one tap and BLOCK_K channels" if "tap" in var else "BLOCK_K terms"
-    doc = f"A tile of BLOCK_M x BLOCK_N sums a program, {walk} at a time."
-    if split:
-        doc = "A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."
-    blocks = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", *(("PARTS",) if split else ()))
-    return view(
+        forget_columns(body)
+    inside = mask_tile(body, size)
+    behind, body.lines = body.lines, []
+    if isinstance(body, SlidingBody):
+        body.columns = {d.index for d in kernel.axes[2].digits}
+        body.looping = frozenset({"n"})
+    sums, stores = (with_parts(body, sums), []) if split else (sums, stores_of(body))
+    if isinstance(body, SlidingBody):
+        behind += body.points
+    body.prologue += opening
+    return product_view(
         body,
-        var,
-        blocks,
-        doc,
-        epilogue=points,
-        lines=tuple(body.lines),
-        loops=(Loop(tuple(opening), (*loads, *dots), ()),),
-        turn=turn,
+        size,
+        **terms,
+        index="INDEX" if kernel.slides else "tl.int64",
+        inside=inside,
+        factors=factors,
+        sums=sums,
+        scale=scale,
+        behind=behind,
+        stores=stores,
+        halves=kernel.slides,
     )
 
 
-def turn_lines(body: Body, var: dict[str, str], split: bool) -> tuple[str, ...]:
-    """From the number of a program to its part of the terms, its batch and its tile.
+def combine_view(body: Body) -> KernelView:
+    """The second kernel of a split sum: the parts in their order, then the epilogue."""
+    size = open_axes(body, without="k")
+    sums = with_parts(body, [sum_of(body, h) for h in body.kernel.nests[: body.kernel.products]])
+    mask_tile(body, size)
+    blocks = ("BLOCK_M", "BLOCK_N", "PARTS")
+    return product_view(body, size, blocks, sums=sums, stores=stores_of(body))
 
-    Phases of a transposed convolution lie between one another in memory: those of one place run side by
-    side, so that L2 sees whole sectors.
+
+def product_view(
+    body: Body, size: dict[str, str], blocks: tuple[str, ...] = BLOCKS, **fields
+) -> KernelView:
+    own = {name.upper(): size.get(name, "") for name in ("m", "n", "k")}
+    own |= {"batches": size.get("batch", ""), "taps": size.get("tap", "")}
+    own["inside"] = f"(m < {own['M']}) & (n < {own['N']})"
+    phases = bool(body.kernel.lets)
+    return view(body, {}, blocks, "", ProductView, phases=phases, **own | fields)
+
+
+def open_axes(body: Body, without: str = "") -> dict[str, str]:
+    """The spec's indices by what a template walks: m is [BLOCK_M, 1], n [1, BLOCK_N], k either by side.
+
+    Their extents, `without` that of an axis that the kernel does not ask for.
     """
-    tiles, number = f"{var['tiles_m']} * {var['tiles_n']}", "tl.program_id(0)"
-    lines, batched = [], bool(body.kernel.axes[0].digits)
-    if split:
-        var["part"], var["begin"] = map(body.names.free, ("part", "begin"))
-        body.args.sizes["CHUNK"] = 'config["CHUNK"]'
-        times = f"{tiles} * {var['BATCH']}" if batched else tiles
-        lines = [
-            f"{var['part']} = {number} // ({times})",
-            f"{var['begin']} = {var['part']} * CHUNK",
-        ]
-        var["to"] = f"tl.minimum({var['begin']} + CHUNK, {var['K']})"
-    if body.kernel.lets:
-        lines.append(f"{var['batch']} = ({number} % {var['BATCH']}).to(tl.int64)")
-        return (*lines, f"{var['tile']} = {number} // {var['BATCH']}")
-    if batched:
-        inner = f" % {var['BATCH']}" if split else ""
-        lines.append(f"{var['batch']} = ({number} // ({tiles}){inner}).to(tl.int64)")
-    among = f" % ({tiles})" if split or batched else ""
-    return (*lines, f"{var['tile']} = {number}{among}")
+    size = {}
+    for axis, name in zip(body.kernel.axes, AXES, strict=False):
+        if len(axis.digits) == 1:
+            body.index[axis.digits[0].index] = name
+        body.axis_var[axis.name] = name
+        if axis.digits and name != without:
+            wish = {"batch": "batches", "tap": "taps"}.get(name, name.upper())
+            size[name] = body.extent(axis.extent, wish)
+            if name in ("m", "n", "k"):
+                body.axis_mask[axis.name] = f"{name} < {size[name]}"
+    return size
 
 
-def follow(body: Body, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...]) -> None:
-    """Whatever follows from the sums over m and n, and the stores."""
-    widen(body, heads)
-    for nest in (*heads, *tail):
-        value = body.values[nest.name][0] if nest in heads else body.value(nest)
-        if nest.name in body.kernel.stores:
-            body.store(nest, value)
+def terms_of(
+    body: Body, size: dict[str, str], split: bool, bounds: Bounds = FREE
+) -> dict[str, Any]:
+    """Where the K loop begins and ends, and what the config gives it."""
+    if not split:
+        return {"begin": bounds.begin, "end": bounds.to or size["k"]}
+    body.args.sizes["CHUNK"] = 'config["CHUNK"]'
+    ends = {"begin": "begin", "end": f"tl.minimum(begin + CHUNK, {size['k']})"}
+    return {**ends, "split": True, "blocks": (*BLOCKS, "PARTS")}
 
 
-def store_parts(body: Body, heads: tuple[ir.Nest, ...], var: dict[str, str]) -> None:
-    """What a program that has one CHUNK of the terms leaves of each sum."""
-    for head in heads:
-        at = part_address(body, head, var)
-        body.line(f"tl.store({at}, {body.values[head.name][0]}, mask={var['inside']})")
+def invariant(body: Body, heads: Iterable[ir.Nest]) -> None:
+    """Loads that no step of the loop changes, in front of it."""
+    k = {d.index for axis in body.kernel.axes[3:] for d in axis.digits}
+
+    def visit(e: ir.Expr) -> None:
+        target = e.arg if isinstance(e, ir.Cast) else e
+        if isinstance(target, ir.Read):
+            if not free_indices(target) & k:
+                body.expr(e)
+            return
+        for part in ir.parts(e):
+            visit(part)
+
+    for side in (side for head in heads for side in head.fold.factors):
+        visit(side)
+        hoist(body, coordinates(side))
 
 
-def part_address(body: Body, head: ir.Nest, var: dict[str, str]) -> str:
-    """Where a part of the sums stands in scratch storage: [PARTS, batches, M, N]."""
-    pointer = body.pointer(f"{head.name}_parts")
-    row = f"tl.cast({var['part']}, tl.int64)"
-    if body.kernel.axes[0].digits:
-        row = f"({row} * {var['BATCH']} + {var['batch']})"
-    return f"{pointer} + ({row} * {var['M']} + {var['m']}) * {var['N']} + {var['n']}"
-
-
-def half_at_a_time(
-    body: SlidingBody, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...], var: dict[str, str]
-) -> tuple[str, ...]:
-    """The same in two halves of n: what a whole tile stores has an address an element, and these may spill.
-
-    (Triton 3.7, behind a transposed convolution in 128 x 128: 1,560 bytes a thread; in halves 8.)
-    """
-    n = body.kernel.axes[2]
-    own = {d.index for d in n.digits}
-    body.cache = {k: v for k, v in body.cache.items() if k[0] == "run" and not set(k[1]) & own}
-    if len(own) > 1:  # decoded again, for half as many columns
-        for name in own:
-            body.index.pop(name, None)
-    points = inside_lines(body, var)
-    half, splits = body.fresh("half"), []
-    for head in heads:
-        name, halves = body.values[head.name][0], body.fresh(f"{head.name}_halves")
-        turned = f"{name}.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)"
-        splits.append(f"{halves} = tl.split({turned})")
-        body.line(f"{name} = {halves}[{half}]")
-    first = f"{var['tile_n']}.to(tl.int64) * BLOCK_N + {half} * (BLOCK_N // 2)"
-    body.line(f"{var['n']} = {first} + tl.arange(0, BLOCK_N // 2)[None, :]")
-    body.line(f"{var['inside']} = {var['both']}")
-    body.columns, body.looping = own, frozenset({n.name})
-    follow(body, heads, tail)
-    body.columns, body.looping = set(), frozenset()
-    splits.append(f"for {half} in tl.static_range(2):")
-    body.lines = [*splits, *(f"    {line}" for line in body.lines)]
-    return (*points, *body.points)
-
-
+# ---- the K loop ----------------------------------------------------------------------------------
 def products(
-    body: Body, heads: tuple[ir.Nest, ...], bounds: Bounds, var: dict[str, str]
-) -> tuple[list[str], list[str]]:
-    """The lines of the loop: what makes the factors, each once, and a tl.dot for each sum."""
-    made: dict[tuple[ir.Expr, str], str] = {}
-    dots, others = [], in_some_row(body, bounds, var)
+    body: Body, heads: tuple[ir.Nest, ...], size: dict[str, str], bounds: Bounds = FREE
+) -> tuple[list[Factor], list[Sum]]:
+    """The factors, each once, and what each sum adds up of them."""
+    made: dict[tuple[ir.Expr, str], Factor] = {}
+    sums, others = [], in_some_row(body, bounds, size)
     for head in heads:
         left, right = head.fold.factors
         narrow = storage_dtype(left, right, body.op)
         for e, side in ((left, LEFT), (right, RIGHT)):
             if (e, narrow) not in made:
-                made[e, narrow] = factor(body, e, side, narrow, var, bounds, others.get(side, ""))
-        sides = [made[left, narrow], made[right, narrow]]
+                some = others.get(side, "")
+                made[e, narrow] = factor(body, e, side, narrow, size, bounds, some)
+        sides = [made[left, narrow].name, made[right, narrow].name]
         if kind := factor_dtype(body, head, narrow):
             sides = [f"{side}.to({kind})" for side in sides]
         for k, (e, side) in enumerate(((left, LEFT), (right, RIGHT))):
             paired = body.context.wide and terms_of_pair(body, e) and head.dtype == "compute"
             if paired or follows_from_narrow(body, head, e, guards_of(body, bounds.guards, side)):
                 sides[k] = f"lib.f64_factor({sides[k]})"
-        if head.fold.scale is not None:
-            dot = f"tl.dot({', '.join(sides)}, {dot_options(body, head)})"
-            dots.append(f"{head.name} += {dot} * {var['scale']}")
-            continue
-        dots.append(dot_line(body, head, *sides))
         masked = LEFT in others or guards_of(body, bounds.guards, LEFT)
         computed = masked or not is_loaded(left, narrow) or terms_of_pair(body, left)
-        if computed and ir.kind_of(head.dtype, body.op) != "int":
-            dots.append(f"{head.name} = lib.awaited({head.name})")
-    loads, body.lines = body.lines, []
-    return loads, dots
+        options = dot_options(body, head)
+        sums.append(sum_of(body, head, sides[0], sides[1], options, bool(computed)))
+    return list(made.values()), sums
+
+
+def sum_of(
+    body: Body,
+    head: ir.Nest,
+    left: str = "",
+    right: str = "",
+    options: str = "",
+    computed: bool = False,
+) -> Sum:
+    """The accumulator of a sum, and what is added to it; `computed`: whether the left factor is."""
+    body.assigned.add(head.name)
+    body.values[head.name] = (head.name, ATOM)
+    integer = ir.kind_of(head.dtype, body.op) == "int"
+    awaited = computed and not integer and head.fold.scale is None
+    return Sum(head.name, sum_dtype(body, head), left, right, options, integer, awaited)
+
+
+def dot_options(body: Body, head: ir.Nest) -> str:
+    dtype, precision = sum_dtype(body, head), ""
+    if ir.kind_of(head.dtype, body.op) != "int":
+        body.args.constants["PRECISION"] = "PRECISION"
+        precision = "input_precision=PRECISION, "
+    return f"{precision}out_dtype={dtype}"
+
+
+def sum_dtype(body: Body, head: ir.Nest) -> str:
+    """What a program adds up in: integers in i32, as tl.dot does, where their sum is i64."""
+    return "tl.int32" if ir.kind_of(head.dtype, body.op) == "int" else body.dtype(head.dtype)
+
+
+def with_parts(body: Body, sums: Iterable[Sum]) -> list[Sum]:
+    """With the workspace of a split sum."""
+    return [replace(s, parts=body.pointer(f"{s.name}_parts")) for s in sums]
 
 
 def factor_dtype(body: Body, head: ir.Nest, narrow: str) -> str:
@@ -246,133 +260,22 @@ def follows_from_narrow(body: Body, head: ir.Nest, e: ir.Expr, guards: Iterable[
     return head.dtype == "compute" and any(beside_f64(d, body.op) for d in narrow)
 
 
-def dot_line(body: Body, head: ir.Nest, left: str, right: str, name: str = "") -> str:
-    """`name`: the accumulator, where it is not called as the sum is."""
-    name = name or head.name
-    return f"{name} = tl.dot({left}, {right}, {name}, {dot_options(body, head)})"
-
-
-def dot_options(body: Body, head: ir.Nest) -> str:
-    dtype, precision = sum_dtype(body, head), ""
-    if ir.kind_of(head.dtype, body.op) != "int":
-        body.args.constants["PRECISION"] = "PRECISION"
-        precision = "input_precision=PRECISION, "
-    return f"{precision}out_dtype={dtype}"
-
-
-def scale_lines(
-    body: Body, scale: ir.Expr, var: dict[str, str]
-) -> tuple[list[str], list[str], list[str]]:
-    """The scale that the terms of a step share: lines in front of the loop, its first ones, and its last one.
-
-    It is read a step ahead: Triton waits for what is not read for tl.dot itself, a microsecond a step.
-    """
+def scale_of(body: Body, scale: ir.Expr, size: dict[str, str]) -> Scale:
+    """The scale that the terms of a step share, read at `ahead`."""
     axis = body.kernel.axes[3]
     (k,) = (d.index for d in axis.digits)
-    ahead, following = body.names.free("ahead"), body.names.free("next_scale")
-    own, mask, lines, cache = body.index[k], body.axis_mask[axis.name], body.lines, body.cache
-    body.index[k], body.axis_mask[axis.name] = ahead, f"{ahead} < {var['K']}"
+    own, mask, cache = body.index[k], body.axis_mask[axis.name], body.cache
+    body.index[k], body.axis_mask[axis.name] = "ahead", f"ahead < {size['k']}"
 
-    def read(at: str, name: str) -> list[str]:
-        body.lines, body.cache = [f"{ahead} = tl.cast({at}, tl.int64)"], dict(cache)
-        body.line(f"{name} = {body.expr(scale)[0]}")
-        return body.lines
+    def value() -> Value:
+        body.cache = dict(cache)
+        text = body.expr(scale)[0]
+        lines, body.lines = body.lines, []
+        return Value(lines, text)
 
-    before = read(var["begin"], var["scale"])
-    first = read(f"{var['start']} + BLOCK_K", following)
-    body.index[k], body.axis_mask[axis.name], body.lines, body.cache = own, mask, lines, cache
-    return before, first, [f"{var['scale']} = {following}"]
-
-
-def accumulators(
-    body: Body, heads: tuple[ir.Nest, ...], shape: str = "(BLOCK_M, BLOCK_N)"
-) -> list[str]:
-    """The lines in front of the loop, one a sum."""
-    for head in heads:
-        name = body.assign(head.name, f"tl.zeros({shape}, {sum_dtype(body, head)})")
-        body.values[head.name] = (name, ATOM)
-    lines, body.lines = body.lines, []
-    return lines
-
-
-def sum_dtype(body: Body, head: ir.Nest) -> str:
-    """What a program adds up in: integers in i32, as tl.dot does, where their sum is i64."""
-    return "tl.int32" if ir.kind_of(head.dtype, body.op) == "int" else body.dtype(head.dtype)
-
-
-def widen(body: Body, heads: tuple[ir.Nest, ...]) -> None:
-    """Behind the loop: the sums as all that follows takes them."""
-    for name in (body.values[h.name][0] for h in heads if ir.kind_of(h.dtype, body.op) == "int"):
-        body.line(f"{name} = {name}.to(tl.int64)")
-
-
-def inside_lines(body: Body, var: dict[str, str]) -> tuple[str, ...]:
-    """Behind the loop: the mask of m with its ragged coordinates, as lines; `inside` joins it with n's."""
-    m, n = (axis.name for axis in body.kernel.axes[1:3])
-    checks = [f"{var['m']} < {var['M']}"]
-    stored = next(nest for nest in body.kernel.nests if nest.name in body.kernel.stores)
-    for coordinate, extent in body.kernel.ragged:
-        at = body.coordinate(stored.name, stored.coords.index(coordinate), coordinate)
-        checks.append(f"{at} < {body.size(extent)[0]}")
-    body.axis_mask[n] = f"{var['n']} < {var['N']}"
-    body.axis_mask[m] = checks[0]
-    if len(checks) > 1:
-        text = " & ".join(f"({c})" for c in checks)
-        body.axis_mask[m] = body.assign(body.fresh("row_inside"), text)
-    var["both"] = body.mask(frozenset({m, n}))
-    body.together = {frozenset({m, n}): var["inside"]}
-    lines, body.lines = tuple(body.lines), []
-    return lines
-
-
-def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
-    """Loads that no step of the loop changes, in front of it."""
-    k = {d.index for axis in body.kernel.axes[3:] for d in axis.digits}
-
-    def visit(e: ir.Expr) -> None:
-        target = e.arg if isinstance(e, ir.Cast) else e
-        if isinstance(target, ir.Read):
-            if not free_indices(target) & k:
-                body.expr(e)
-            return
-        for part in ir.parts(e):
-            visit(part)
-
-    for side in factors:
-        visit(side)
-        hoist(body, coordinates(side))
-
-
-def axis_names(body: Body) -> dict[str, str]:
-    """The tile's variables: m is [BLOCK_M, 1], n is [1, BLOCK_N], k a row or a column by side."""
-    var = {}
-    for axis, wish in zip(body.kernel.axes, ("batch", "m", "n", "k", "tap"), strict=False):
-        single = len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH
-        name = axis.digits[0].index if single else body.names.free({"batch": "z"}.get(wish, wish))
-        if len(axis.digits) == 1:
-            body.index[axis.digits[0].index] = name
-        var[wish] = body.axis_var[axis.name] = name
-        if axis.digits:
-            count = {"batch": "batches", "tap": "taps"}.get(wish, wish.upper())
-            var[wish.upper()] = body.extent(axis.extent, count)
-            if wish not in ("batch", "tap"):
-                body.axis_mask[axis.name] = f"{name} < {var[wish.upper()]}"
-    for name in (
-        "pid",
-        "tiles_m",
-        "tiles_n",
-        "tile",
-        "group",
-        "first_m",
-        "size_m",
-        "tile_m",
-        "tile_n",
-        "start",
-        "inside",
-        "chunks",
-    ):
-        var[name] = body.names.free(name)
-    return var
+    out = Scale(value(), value())
+    body.index[k], body.axis_mask[axis.name], body.cache = own, mask, cache
+    return out
 
 
 def is_loaded(side: ir.Expr, narrow: str) -> bool:
@@ -385,35 +288,35 @@ def factor(
     e: ir.Expr,
     side: Side,
     narrow: str,
-    var: dict[str, str],
+    size: dict[str, str],
     bounds: Bounds = FREE,
     some: str = "",
-) -> str:
-    """The lines of one factor inside the loop; the name that goes into tl.dot. `some`: what else masks it."""
-    inner = e
+) -> Factor:
+    """One factor inside the loop. `some`: what else masks it."""
+    inner, wish = e, "left" if side is LEFT else "right"
     if narrow:
         bare = e.arg if isinstance(e, ir.Cast) else e
         inner = bare if bare.dtype == narrow else ir.Cast(bare, narrow)
-    with along(body, side, bounds, var):
-        reads = {part.tensor for part in ir.walk(e) if isinstance(part, ir.Read)}
-        body.fill = {tensor: 0.0 for tensor in reads}
-        out = joined(body, inner, side, var) or body.expr(inner)[0]
-        if not out.isidentifier():
-            out = body.assign(body.fresh("left" if side is LEFT else "right"), out)
-        simple = isinstance(inner, ir.Read) or (
-            isinstance(inner, ir.Cast) and isinstance(inner.arg, ir.Read)
-        )
+    with along(body, side, bounds, size):
+        body.fill = {part.tensor: 0.0 for part in ir.walk(e) if isinstance(part, ir.Read)}
+        read, cast = (inner.arg, inner.dtype) if isinstance(inner, ir.Cast) else (inner, "")
         # The last pair of an odd number of terms has one more.
-        simple = simple and not terms_of_pair(body, inner)
+        pair = terms_of_pair(body, inner)
+        simple = isinstance(read, ir.Read) and not pair
+        if isinstance(read, ir.Read) and simple and (read, cast) not in body.cache:
+            value, name = body.load(read, cast), body.variable(read.tensor)
+        else:
+            value = joined(body, pair, side) if pair else body.expr(inner)[0]
+            name, value = (value, "") if value.isidentifier() else (body.fresh(wish), value)
         checks = [guard_text(body, g) for g in guards_of(body, bounds.guards, side)]
         checks += [some] if some else []
+        mask = ""
         # A whole number that is not there is multiplied by the other factor's 0, and is no NaN.
         if checks or not (simple or stored_as(e) == WHOLE):
             mask = body.mask(body.axes_in_names(free_indices(e)), checks)
-            if mask:
-                body.line(f"{out} = tl.where({mask}, {out}, 0)")
         body.fill = {}
-    return out
+    lines, body.lines = body.lines, []
+    return Factor(name, value, lines, mask, bool(pair))
 
 
 def terms_of_pair(body: Body, e: ir.Expr) -> tuple[ir.Expr, ir.Expr] | None:
@@ -421,18 +324,14 @@ def terms_of_pair(body: Body, e: ir.Expr) -> tuple[ir.Expr, ir.Expr] | None:
     return pair_of(e, body.kernel.axes[3].digits[0].index) if body.kernel.pairs else None
 
 
-def joined(body: Body, e: ir.Expr, side: Side, var: dict[str, str]) -> str:
-    """A factor whose terms lie two in one element: both from one load, side by side; nothing for others."""
-    both, axis = terms_of_pair(body, e), body.kernel.axes[3]
-    if both is None:
-        return ""
-    pair = body.fresh("pair")
-    body.line(f"{pair} = {var['start']} // 2 + tl.arange(0, BLOCK_K // 2).to({var['index']})")
-    body.index[PAIR], body.axis_of[PAIR] = f"{pair}{side.orient}", axis
+def joined(body: Body, both: tuple[ir.Expr, ir.Expr], side: Side) -> str:
+    """A factor whose terms lie two in one element: both from one load, side by side."""
+    axis = body.kernel.axes[3]
+    body.index[PAIR], body.axis_of[PAIR] = f"pair{side.orient}", axis
     own = body.axis_mask[axis.name]
     # A number of its own: of `2 * pair < K` Triton does not know that it holds for 16 in a row.
     pairs = body.count(-(-axis.extent // 2), "pairs")
-    body.axis_mask[axis.name] = f"{pair}{side.orient} < {pairs}"
+    body.axis_mask[axis.name] = f"pair{side.orient} < {pairs}"
     parts = [
         body.assign(body.fresh(f"{word}_terms"), body.expr(p)[0])
         for word, p in zip(("even", "odd"), both, strict=True)
@@ -442,3 +341,55 @@ def joined(body: Body, e: ir.Expr, side: Side, var: dict[str, str]) -> str:
     if side is RIGHT:
         return f"{text}.permute(0, 2, 1).reshape(BLOCK_K, BLOCK_N)"
     return f"{text}.reshape(BLOCK_M, BLOCK_K)"
+
+
+# ---- behind it -----------------------------------------------------------------------------------
+def mask_tile(body: Body, size: dict[str, str]) -> str:
+    """The mask of a tile, called `inside` from here on; that of m with its ragged coordinates."""
+    checks = [f"m < {size['m']}"]
+    for coordinate, extent in body.kernel.ragged:
+        stored = next(nest for nest in body.kernel.nests if nest.name in body.kernel.stores)
+        at = body.coordinate(stored.name, stored.coords.index(coordinate), coordinate)
+        checks.append(f"{at} < {body.size(extent)[0]}")
+    body.axis_mask |= {"m": checks[0], "n": f"n < {size['n']}"}
+    if len(checks) > 1:
+        text = " & ".join(f"({c})" for c in checks)
+        body.axis_mask["m"] = body.assign(body.fresh("row_inside"), text)
+    inside = body.mask(frozenset({"m", "n"}))
+    body.together = {frozenset({"m", "n"}): "inside"}
+    return inside
+
+
+def forget_columns(body: SlidingBody) -> None:
+    """Columns are decoded again for each half of a tile: what a whole one stores has an address an element.
+
+    (Triton 3.7, behind a transposed convolution in 128 x 128: 1,560 bytes spilled a thread; in halves 8.)
+    """
+    body.sliding = frozenset()
+    own = {d.index for d in body.kernel.axes[2].digits}
+    body.cache = {k: v for k, v in body.cache.items() if k[0] == "run" and not set(k[1]) & own}
+    if len(own) > 1:
+        for name in own:
+            body.index.pop(name, None)
+
+
+def stores_of(body: Body, parts: int = 1) -> list[Store]:
+    """Whatever follows from the sums over m and n, as far as it is stored: so many `parts` of a tile's columns at a time."""
+    kernel, found = body.kernel, []
+    tiles = {tile.tensor: tile for tile in kernel.stored}
+    for k, nest in enumerate(kernel.nests):
+        value = body.values[nest.name][0] if k < kernel.products else body.value(nest)
+        if nest.name not in kernel.stores:
+            continue
+        name, outer, host = "", [], ""
+        if tile := tiles.get(nest.name):
+            name = body.names.free(f"{nest.name}_tiles")
+            body.args.pointers[name] = name
+            outer = [f"{body.run_text(run)}.to(tl.int32)" for run in tile.runs[:-2]]
+            columns = 'config["BLOCK_N"]' + (f" // {parts}" if parts > 1 else "")
+            host = f'{name} = lib.tiles_to_store({nest.name}, config["BLOCK_M"], {columns})'
+        before, body.lines = body.lines, []
+        address, mask = body.stored_at(nest)
+        lines, body.lines = body.lines, []
+        found.append(Store(before, value, lines, address, mask, name, outer, host))
+    return found

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from tritongen.emit import lanes, lines, relay, scan, tiles, walks
 from tritongen.emit.body import Body, Context
-from tritongen.emit.contraction import contraction_view
+from tritongen.emit.contraction import combine_view, contraction_view
 from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.patches import patches_view
-from tritongen.emit.persistent import combine_view, persistent_view
+from tritongen.emit.persistent import persistent_view
 from tritongen.emit.runs import RunsBody
 from tritongen.emit.scatter import scatter
 from tritongen.emit.strips import strips_view
-from tritongen.emit.tf32x3 import tf32x3_view
-from tritongen.emit.tf32x3_half import tf32x3_half_view
+from tritongen.emit.tf32x3 import tf32x3_half_view, tf32x3_view
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import window_view, windows_view
 from tritongen.schedule.plan import KernelPlan

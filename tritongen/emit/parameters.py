@@ -79,12 +79,17 @@ class Parameters:
 
     def assign(self, wish: str, text: str) -> str:
         """`wish = text` on a line of its own; the name that it got."""
+        name = self.variable(wish)
+        self.line(f"{name} = {text}")
+        return name
+
+    def variable(self, wish: str) -> str:
+        """The nearest name that holds nothing yet."""
         name = (
             self.names.free(wish) if wish in self.assigned or wish in self.index.values() else wish
         )
         self.names.taken.add(name)
         self.assigned.add(name)
-        self.line(f"{name} = {text}")
         return name
 
     def fresh(self, wish: str) -> str:

@@ -420,13 +420,16 @@ class Places(Parameters):
     def read(self, read: ir.Read, cast: str = "") -> str:
         """A load, once per place; the variable that holds it."""
         key = (read, cast)
-        if key in self.cache:
-            return self.cache[key]
+        if key not in self.cache:
+            load = self.load(read, cast)
+            self.cache[key] = self.assign(read.tensor, load)
+        return self.cache[key]
+
+    def load(self, read: ir.Read, cast: str = "") -> str:
+        """The text of a load, behind the lines of its address."""
         if read in self.loads:
             load = self.loads[read]
-            load = self.converted((load, 0), read, cast) if cast else load
-            self.cache[key] = self.assign(read.tensor, load)
-            return self.cache[key]
+            return self.converted((load, 0), read, cast) if cast else load
         where, shown, dims = self.address(read.tensor, read.coords)
         mask, checked = self.load_mask(read, shown, dims)
         options = f", mask={mask}" if mask else ""
@@ -436,9 +439,7 @@ class Places(Parameters):
         if read.tensor in self.evict:
             options += f', eviction_policy="evict_{self.evict[read.tensor]}"'
         load = f"tl.load({where}{options})"
-        load = self.converted((load, ATOM), read, cast) if cast else load
-        self.cache[key] = self.assign(read.tensor, load)
-        return self.cache[key]
+        return self.converted((load, ATOM), read, cast) if cast else load
 
     def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
         """The mask of a load, and whether it asks where the coordinates are."""

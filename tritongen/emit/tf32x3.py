@@ -1,61 +1,85 @@
-"""A contraction of f32 on the tensor cores: each factor prepared once as a TF32 number and its rest.
+"""A contraction of f32 on the tensor cores: factors prepared as TF32 numbers and what is left of them, their rests.
 
     a * b = rest(a) * b + a * rest(b) + a * b      but for rest(a) * rest(b), 2**-22 of it
 
-Input: a `KernelPlan` of the skeleton `tf32x3`, planned as `persistent` is. Output: its `KernelView`: the host
-splits the operands into two parts (`setup`), the loop takes one product of parts a step, and the epilogue
-is that of any contraction by descriptors. Two accumulators: the tensor cores cut off what they add.
+Input: a `KernelPlan` of the skeleton `tf32x3`, where the host splits both operands into two parts (`setup`), or
+of `tf32x3_half`, where it splits one, and tiles of the other are split in registers:
+
+    w = w_tiles.load([first_n, start])
+    w_number, w_rest = lib.tf32_parts(w)
+
+Output: its `ProductView`. Planned as `persistent` is, and with its epilogue. Tensor cores of Hopper take their
+first factor from registers; where that is the right one (`exchanged`), tiles of sums are turned behind the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tritongen.emit.body import Body
-from tritongen.emit.contraction import accumulators
+from tritongen.emit.bounded import LEFT
+from tritongen.emit.contraction import BLOCKS, factor, invariant, storage_dtype, sum_of
 from tritongen.emit.matrices import matrix_order, matrix_text
-from tritongen.emit.persistent import BLOCKS, epilogue, open_tiles, place_lines
-from tritongen.emit.tiles import view
-from tritongen.emit.view import KernelView, Loop
+from tritongen.emit.persistent import Load, describe, open_tiles, tiles_view
+from tritongen.emit.product_view import Factor, SplitFactor
+from tritongen.emit.view import KernelView
+from tritongen.ir import nodes as ir
+from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.plan import View
 
 
 def tf32x3_view(body: Body) -> KernelView:
-    head, *tail = body.kernel.nests
-    var = open_tiles(body, False)
-    for name in ("step", "product", "first_k"):
-        var[name] = body.names.free(name)
-    body.axis_mask |= {"m": "", "n": ""}
-    factors = []
-    setup, loads = [], []
+    head = body.kernel.nests[0]
+    size = open_tiles(body)
+    factors, setup = [], []
     for side, (tile, axis) in enumerate(zip(body.kernel.tiles, "mn", strict=True)):
-        factors.append(body.fresh(f"{tile.tensor}_part"))
-        host, load = parts(body, tile, axis, var)
-        setup.append(host)
+        name = body.fresh(f"{tile.tensor}_part")
+        line, load = parts(body, tile, axis)
+        setup.append(line)
         # The first product takes the rests of the left factor (side 0), the second those of the right one.
-        row = f"{var[f'first_{axis}']} + ({var['product']} == {side}) * {var[axis.upper()]}"
-        loads.append(f"{factors[-1]} = {load(row)}" + (".T" if side else ""))
-    turn, body.prologue = [*place_lines(body, var, False), *body.prologue], []
-    zeros = accumulators(body, (head,))
-    var["total"] = body.values[head.name][0]
-    var["sum"] = body.fresh(f"{head.name}_terms")
-    var["left"], var["right"] = factors
-    setup += epilogue(body, (head,), tail, var)
-    return view(
+        text = load(f"first_{axis} + (product == {side}) * {size[axis]}")
+        factors.append(Factor(name, text + (".T" if side else "")))
+    own = {"blocks": (*BLOCKS, "TERMS"), "flat": False, "factors": factors}
+    total = sum_of(body, head, factors[0].name, factors[1].name)
+    return tiles_view(body, size, setup, parts=4, sums=[total], **own)
+
+
+def tf32x3_half_view(body: Body) -> KernelView:
+    head, exchanged = body.kernel.nests[0], body.kernel.exchanged
+    size = open_tiles(body)
+    rows = row_values(body, head, size)
+    sides = list(zip(body.kernel.tiles, head.fold.factors, "mn", strict=True))
+    (tile, side, axis), (other, _, far) = reversed(sides) if exchanged else sides
+    k = {d.index for d in body.kernel.axes[3].digits}
+    (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e) & k)
+    line, load_tile = describe(body, tile, (axis, "k"))
+    body.loads[read] = load_tile("first_m")
+    own = factor(body, side, LEFT, storage_dtype(*head.fold.factors, body.op), size)
+    split, load = parts(body, other, far)
+    number, rest = load(f"first_{far}"), load(f"first_{far} + {size[far]}")
+    halves = SplitFactor(body.variable(other.tensor), f"{number}.T", f"{rest}.T")
+    return tiles_view(
         body,
-        var,
-        (*BLOCKS, "TERMS"),
-        "Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts.",
-        loops=(Loop(tuple(zeros), tuple(loads), ()),),
-        lines=tuple(body.lines),
-        setup=tuple(setup),
-        turn=tuple(turn),
+        size,
+        [line, split],
+        parts=2,
+        factors=[own],
+        split_factor=halves,
+        rows=rows,
+        exchanged=exchanged,
+        sums=[sum_of(body, head)],
     )
 
 
-def parts(
-    body: Body, tile: View, axis: str, var: dict[str, str]
-) -> tuple[str, Callable[[str], str]]:
+def row_values(body: Body, head: ir.Nest, size: dict[str, str]) -> list[str]:
+    """What a computed left factor reads that no step of the loop changes, behind what rows are decoded to."""
+    turn, body.prologue = body.prologue, []
+    body.axis_mask["m"] = f"m < {size['m']}"
+    invariant(body, [head])
+    lines = body.prologue + body.lines
+    body.axis_mask["m"], body.prologue, body.lines = "", turn, []
+    return lines
+
+
+def parts(body: Body, tile: View, axis: str) -> tuple[str, Load]:
     """The host line that splits and describes a factor's operand, and what loads a tile of parts from a row on.
 
     The rests lie below the numbers: a last tile of numbers that runs into them fills rows that are not stored.
@@ -69,7 +93,7 @@ def parts(
     before = [f"{body.run_text(run)}.to(tl.int32)" for run in outer]
 
     def load(row: str) -> str:
-        out = f"{name}.load([{', '.join([*before, row, var['start']])}])"
+        out = f"{name}.load([{', '.join([*before, row, 'start'])}])"
         return out + (f".reshape({block}, BLOCK_K)" if outer else "")
 
     return host, load

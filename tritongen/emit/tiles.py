@@ -95,7 +95,12 @@ def open_outer(body: Body, role: str, outer: Axis) -> dict[str, str]:
 
 
 def view(
-    body: Body, var: dict[str, str], blocks: tuple[str, ...], doc: str, **fields
+    body: Body,
+    var: dict[str, str],
+    blocks: tuple[str, ...],
+    doc: str,
+    kind: type[KernelView] = KernelView,
+    **fields,
 ) -> KernelView:
     """The frozen view: parameters in the order pointers, scalars, sizes, strides, constexprs."""
     args, said = body.args, said_multiples(body)
@@ -104,7 +109,7 @@ def view(
         plain[name] = plain.pop(name)  # what the config gives stands behind what is passed in order
     parameters = (*plain, *(f"{name}: tl.constexpr" for name in (*args.constants, *blocks)))
     arguments = (*plain.values(), *(f"{name}={value}" for name, value in args.constants.items()))
-    return KernelView(
+    return kind(
         name=body.kernel.name,
         template=template_of(body.kernel),
         doc=doc,

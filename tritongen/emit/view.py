@@ -18,7 +18,7 @@ TEMPLATES = {
     "box": "tile",
     "scatter": "tile",
     "runs": "window",
-    "tf32x3_half": "persistent",
+    "taps": "contraction",
 }
 
 
@@ -51,7 +51,6 @@ class KernelView:
     turn: tuple[str, ...] = ()  # what begins each turn of a program that takes several tiles
     lines: tuple[str, ...] = ()
     loops: tuple[Loop, ...] = ()
-    epilogue: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()  # what the host does before the launch
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
     blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives

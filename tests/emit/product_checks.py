@@ -1,0 +1,169 @@
+"""Each template of products as it stands, of a @ b: run by `test_product_templates.py`, with TRITON_INTERPRET=1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import triton
+
+from tritongen import lib
+from tritongen.emit.op_view import render_kernel
+from tritongen.emit.product_view import Factor, Place, ProductView, SplitFactor, Store, Sum
+from tritongen.runtime.load import load_text
+
+M, N, K = 50, 44, 36
+BLOCKS = dict(BLOCK_M=16, BLOCK_N=32, BLOCK_K=16, GROUP_M=2)
+TILES = triton.cdiv(M, 16) * triton.cdiv(N, 32)
+A_LOAD = "tl.load(a_ptr + m * K + k[None, :], mask=(m < M) & (k[None, :] < K), other=0.0)"
+B_LOAD = "tl.load(b_ptr + k[:, None] * N + n, mask=(k[:, None] < K) & (n < N), other=0.0)"
+POINTERS = Factor("a", A_LOAD), Factor("b", B_LOAD)
+DESCRIPTORS = (
+    Factor("a", "a_tiles.load([first_m, start])"),
+    Factor("b", "b_tiles.load([start, first_n])"),
+)
+SUM = Sum("acc", "tl.float32", "a", "b", 'input_precision="ieee"')
+STORE = Store((), "acc", (), "y_ptr + m * N + n", "inside")
+
+
+def kernel(template: str, *parameters: str, **slots):
+    """A template with default slots, as a kernel that Triton takes."""
+    defaults = dict(doc="a @ b", arguments=(), var={}, sums=(SUM,), stores=(STORE,))
+    view = ProductView(template, template, parameters=parameters, **{**defaults, **slots})
+    text = "import triton\nimport triton.language as tl\nfrom tritongen import lib\n\n\n"
+    return getattr(load_text(f"{template}_by_itself", text + render_kernel(view)), template)
+
+
+def constants(**values: int) -> tuple[str, ...]:
+    return tuple(f"{name}: tl.constexpr" for name in values)
+
+
+@pytest.fixture
+def operands() -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(0)
+    return torch.randn(M, K), torch.randn(K, N), torch.full((M, N), torch.nan)
+
+
+def check(operands: tuple[torch.Tensor, ...]) -> None:
+    a, b, y = operands
+    torch.testing.assert_close(y, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_contraction(operands):
+    run = kernel(
+        "contraction", *"a_ptr b_ptr y_ptr M N K".split(), *constants(**BLOCKS), factors=POINTERS
+    )
+    run[(TILES,)](*operands, M, N, K, **BLOCKS)
+    check(operands)
+
+
+def test_contraction_of_taps_in_halves(operands):
+    """Four taps of nine channels each: k counts those of one tap."""
+    a = "tl.load(a_ptr + m * K + tap * C + k[None, :], mask=(m < M) & (k[None, :] < C), other=0.0)"
+    b = "tl.load(b_ptr + (tap * C + k[:, None]) * N + n, mask=(k[:, None] < C) & (n < N), other=0.0)"
+    factors = Factor("a", a), Factor("b", b)
+    parameters = *"a_ptr b_ptr y_ptr M N K C".split(), *constants(**BLOCKS)
+    run = kernel("contraction", *parameters, factors=factors, taps="4", K="C", halves=True)
+    run[(TILES,)](*operands, M, N, K, K // 4, **BLOCKS)
+    check(operands)
+
+
+@pytest.mark.parametrize("template", ["contraction", "persistent"])
+def test_split_sums(template, operands):
+    a, b, y = operands
+    parts = torch.full((3, M, N), torch.nan)
+    config = {**BLOCKS, "PARTS": 3}
+    slots = dict(split=True, begin="begin", end="tl.minimum(begin + CHUNK, K)", stores=())
+    sums = (replace(SUM, parts="parts_ptr"),)
+    if template == "contraction":
+        parameters = "a_ptr b_ptr parts_ptr M N K CHUNK".split()
+        run = kernel(
+            template, *parameters, *constants(**config), factors=POINTERS, sums=sums, **slots
+        )
+        run[(3 * TILES,)](a, b, parts, M, N, K, 16, **config)
+    else:
+        parameters = "a_tiles b_tiles parts_ptr M N K CHUNK".split()
+        run = kernel(
+            template, *parameters, *constants(**config), factors=DESCRIPTORS, sums=sums, **slots
+        )
+        described = lib.descriptor(a, 16, 16), lib.descriptor(b, 16, 32)
+        run[(4,)](*described, parts, M, N, K, 16, **config)
+    own = dict(BLOCK_M=16, BLOCK_N=32, PARTS=3)
+    combine = kernel("combine", *"parts_ptr y_ptr M N".split(), *constants(**own), sums=sums)
+    combine[(TILES,)](parts, y, M, N, **own)
+    check(operands)
+
+
+@pytest.mark.parametrize("quarters", [False, True])
+def test_persistent(quarters, operands):
+    a, b, y = operands
+    store = replace(STORE, tiles="y_tiles")
+    parameters = *"a_tiles b_tiles y_ptr y_tiles M N K".split(), *constants(**BLOCKS)
+    run = kernel("persistent", *parameters, factors=DESCRIPTORS, stores=(store,), quarters=quarters)
+    described = lib.descriptor(a, 16, 16), lib.descriptor(b, 16, 32)
+    for y_tiles in (None, lib.descriptor(y, 16, 8 if quarters else 16)):
+        y.fill_(torch.nan)
+        run[(4,)](*described, y, y_tiles, M, N, K, **BLOCKS)
+        check(operands)
+
+
+def test_strips(operands):
+    a, b, y = operands
+    rows = ("first_m", "first_m + BLOCK_M", "first_m + 2 * BLOCK_M")
+    strips = tuple(Factor(f"a{k}", f"a_tiles.load([{row}, start])") for k, row in enumerate(rows))
+    slots = dict(factors=DESCRIPTORS[1:], strips=strips, height="3 * BLOCK_M", flat=False)
+    run = kernel("strips", *"a_tiles b_tiles y_ptr M N K".split(), *constants(**BLOCKS), **slots)
+    run[(2,)](lib.descriptor(a, 16, 16), lib.descriptor(b, 16, 32), y, M, N, K, **BLOCKS)
+    check(operands)
+
+
+def test_tf32x3(operands):
+    a, b, y = operands
+    config = {**BLOCKS, "TERMS": 32}
+    factors = (
+        Factor("a", "a_tiles.load([first_m + (product == 0) * M, start])"),
+        Factor("b", "b_tiles.load([first_n + (product == 1) * N, start]).T"),
+    )
+    parameters = *"a_tiles b_tiles y_ptr M N K".split(), *constants(**config)
+    run = kernel("tf32x3", *parameters, factors=factors, flat=False)
+    run[(4,)](lib.tf32_tiles(a, 16, 16), lib.tf32_tiles(b.mT, 32, 16), y, M, N, K, **config)
+    check(operands)
+
+
+def test_tf32x3_half(operands):
+    a, b, y = operands
+    other = SplitFactor(
+        "b", "b_tiles.load([first_n, start]).T", "b_tiles.load([first_n + N, start]).T"
+    )
+    parameters = *"a_tiles b_tiles y_ptr M N K".split(), *constants(**BLOCKS)
+    run = kernel("tf32x3_half", *parameters, factors=DESCRIPTORS[:1], split_factor=other)
+    run[(4,)](lib.descriptor(a, 16, 16), lib.tf32_tiles(b.mT, 32, 16), y, M, N, K, **BLOCKS)
+    check(operands)
+
+
+@pytest.mark.parametrize("phases", [False, True])
+def test_patches(phases, operands):
+    """Places in a row, each seen by itself: a convolution of one tap."""
+    a, b, y = operands
+    config = dict(BLOCK_M=16, BLOCK_N=32, BLOCK_K=16, PATCH_P=16, FLAT=False)
+    number = "patch" if phases else "tile"
+    place = Place("p", "M", "PATCH_P", f"{number} // tiles_n", "place")
+    slots = dict(taps="1", divisor="1", inside="(p < M) & (n < N)", places=(place,))
+    if phases:
+        slots |= dict(phases=True, batches="1")
+    run = kernel(
+        "patches",
+        *"a_tiles b_tiles y_ptr M N K".split(),
+        *constants(**config),
+        factors=(
+            Factor("a", "a_tiles.load([corner_p, k])"),
+            Factor("b", "b_tiles.load([first_n, k])"),
+        ),
+        sums=(replace(SUM, left="b", right="a.T"),),
+        stores=(replace(STORE, address="y_ptr + p * N + n"),),
+        **slots,
+    )
+    described = lib.descriptor(a, 16, 16), lib.descriptor(b.mT.contiguous(), 32, 16)
+    run[(4,)](*described, y, M, N, K, **config)
+    check(operands)

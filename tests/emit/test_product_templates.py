@@ -1,0 +1,58 @@
+"""Templates of products are kernels by themselves, which change where their text is changed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from tritongen import trace
+from tritongen.emit import names, op_view
+from tritongen.pipeline import build
+from tritongen.proof.crosscompile import launches_of
+from tritongen.resources import folder
+from tritongen.runtime.load import load_text
+
+MATMUL = "op f(a: f16[M, K], b: f16[K, N]) -> y: f16[M, N] { y[m, n] = sum[k](a[m, k] * b[k, n]) }"
+FORGET = (op_view.environment, names.words_of, build)
+
+
+def test_each_template_is_a_kernel(run_checks):
+    run_checks("product_checks.py")
+
+
+def ttir() -> dict[str, str]:
+    """What Triton makes of each kernel of a product, without the names of places in its text."""
+    for known in FORGET:
+        known.cache_clear()
+    built = build(MATMUL, "f.op")
+    module, found = load_text("f", built.raw), {}
+    for _, _, _, launch in launches_of(module, built.plans["f"][0], {}, "sm_90", 64):
+        name = launch.kernel.fn.__name__
+        if name not in found:
+            text = trace.compile_launch(launch, "sm_90").asm["ttir"]
+            text = re.sub(r" loc\(.*\)$|^#loc.*$", "", text, flags=re.M)
+            seen: dict[str, str] = {}
+            found[name] = re.sub(
+                r"%[\w-]+", lambda m, s=seen: s.setdefault(m[0], f"%{len(s)}"), text
+            )
+    return found
+
+
+@pytest.mark.slow
+def test_a_local_is_renamed_in_its_template_alone(tmp_path, monkeypatch):
+    before = ttir()
+    assert len(before) > 4
+    shutil.copytree(folder("templates"), tmp_path / "templates")
+    for local in ("group", "size_m", "column", "half", "turn", "strip", "first_row"):
+        for file in (tmp_path / "templates").glob("*.j2"):
+            file.write_text(re.sub(rf"(?<!\.)\b{local}\b", f"own_{local}", file.read_text()))
+    for module in (op_view, names):
+        monkeypatch.setattr(module, "folder", lambda name: tmp_path / name)
+    try:
+        assert ttir() == before and "own_group" in build(MATMUL, "f.op").raw
+    finally:
+        monkeypatch.undo()
+        for known in FORGET:
+            known.cache_clear()

@@ -1,0 +1,119 @@
+"""What templates of products see beside what every kernel has: factors, sums and stores, by role.
+
+Locals are the templates' own: m, n and k walk the axes of a tile, whatever the spec calls its indices. Lines here
+are of the spec: what decodes its indices, loads its operands and computes its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tritongen.emit.view import KernelView
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What is computed in front of a value, and its text."""
+
+    lines: Sequence[str]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A tile of a factor, made in each step of the K loop."""
+
+    name: str
+    value: str  # "": one of the lines gave it its value
+    lines: Sequence[str] = ()  # what is loaded and computed in front of it
+    mask: str = ""  # what is outside is set to 0, where it is not loaded as 0
+    paired: bool = False  # whether its terms lie two in one element
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFactor:
+    """A tile of a factor that comes as a TF32 number and what is left of it: how either is loaded."""
+
+    name: str
+    number: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """An accumulator and the product that is added to it."""
+
+    name: str
+    dtype: str
+    left: str
+    right: str
+    options: str
+    integer: bool = False  # added up in 32 bits, and 64 for what follows
+    awaited: bool = False  # of a factor that is computed: see `lib.awaited`
+    parts: str = ""  # the workspace of a split sum
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What the terms of a step share: before the loop, and in it that of the next step."""
+
+    first: Value
+    following: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What walks one dim of a patch of places."""
+
+    name: str
+    extent: str
+    side: str  # how far a patch reaches
+    patch: str  # the number of a patch along it, by that of a tile
+    inner: str  # the number of a place in its patch
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """An output, with what is computed from the sums since the one before."""
+
+    before: Sequence[str]
+    value: str
+    lines: Sequence[str]  # of its address
+    address: str
+    mask: str
+    tiles: str = ""  # its tensor descriptor, None where its rows are not aligned
+    outer: Sequence[str] = ()  # coordinates in front of a tile's own two
+    host: str = ""  # the host line that describes it
+
+
+@dataclass(frozen=True, slots=True)
+class ProductView(KernelView):
+    """A product a[m, k] * b[k, n] by default, whatever the spec calls its axes."""
+
+    M: str = "M"
+    N: str = "N"
+    K: str = "K"
+    begin: str = "0"  # of the K loop
+    end: str = "K"
+    batches: str = ""
+    taps: str = ""
+    index: str = "tl.int64"  # what coordinates are counted in
+    split: bool = False  # a program adds up one CHUNK of the terms
+    phases: bool = False  # batches lie between one another in memory
+    inside: str = "(m < M) & (n < N)"
+    factors: Sequence[Factor] = ()
+    sums: Sequence[Sum] = ()
+    scale: Scale | None = None
+    behind: Sequence[str] = ()  # what follows from m alone, behind the K loop
+    stores: Sequence[Store] = ()
+    halves: bool = False  # of the columns of a tile, one after the other behind the K loop
+    quarters: bool = False
+    flat: bool = True  # whether the loops over tiles and over k are one
+    height: str = "BLOCK_M"  # the rows of a tile
+    strips: Sequence[Factor] = ()  # the left factor for each BLOCK_M of them
+    split_factor: SplitFactor | None = None
+    rows: Sequence[str] = ()  # values of rows, where these are said
+    places: Sequence[Place] = ()  # what walks the rows of a patch
+    divisor: str = ""  # how many taps there are, but for none
+    exchanged: bool = False  # whether the right factor is the tensor cores' first one
