@@ -34,11 +34,7 @@ def attention_s_persistent(
     for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
         batch = tl.cast(turn // tiles, tl.int64)
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
@@ -86,11 +82,7 @@ def attention_s_strips(
     for turn in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = turn % tiles
         batch = tl.cast(turn // tiles, tl.int64)
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -162,11 +154,7 @@ def attention_s_parts(
         batch = tl.cast(turn // tiles % batches, tl.int64)
         part = turn // (tiles * batches)
         begin = part * CHUNK
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
@@ -203,11 +191,7 @@ def attention_s_tiles(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -243,11 +227,7 @@ def attention_s_pointer_parts(
     begin = part * CHUNK
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -396,11 +376,7 @@ def attention_o_tiles(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
@@ -441,11 +417,7 @@ def attention_o_parts(
     begin = part * CHUNK
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
@@ -1156,11 +1128,7 @@ def attention_backward_s_sum_persistent(
     for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
         batch = tl.cast(turn // tiles, tl.int64)
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
@@ -1209,11 +1177,7 @@ def attention_backward_s_sum_strips(
     for turn in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = turn % tiles
         batch = tl.cast(turn // tiles, tl.int64)
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1286,11 +1250,7 @@ def attention_backward_s_sum_parts(
         batch = tl.cast(turn // tiles % batches, tl.int64)
         part = turn // (tiles * batches)
         begin = part * CHUNK
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
@@ -1327,11 +1287,7 @@ def attention_backward_s_sum_tiles(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1365,11 +1321,7 @@ def attention_backward_s_sum_pointer_parts(
     begin = part * CHUNK
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1606,11 +1558,7 @@ def attention_backward_dp_sum_tiles(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
@@ -1648,11 +1596,7 @@ def attention_backward_dp_sum_parts(
     begin = part * CHUNK
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
@@ -1716,11 +1660,7 @@ def attention_backward_dq_tiles(
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1769,11 +1709,7 @@ def attention_backward_dq_parts(
     begin = part * CHUNK
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1845,11 +1781,7 @@ def attention_backward_dk_tiles(
     tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1906,11 +1838,7 @@ def attention_backward_dk_parts(
     begin = part * CHUNK
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -1989,11 +1917,7 @@ def attention_backward_dv_tiles(
     tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
@@ -2041,11 +1965,7 @@ def attention_backward_dv_parts(
     begin = part * CHUNK
     batch = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)

@@ -157,11 +157,7 @@ def conv2d_taps(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
@@ -244,11 +240,7 @@ def conv2d_lanes(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
@@ -521,11 +513,7 @@ def conv2d_rows(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
@@ -562,11 +550,7 @@ def conv2d_planes(
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
         batch = tl.cast(turn // tiles, tl.int64)
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
@@ -604,11 +588,7 @@ def conv2d_tiles(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // PQ
@@ -1514,11 +1494,7 @@ def conv2d_backward_dx_taps(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
@@ -1591,11 +1567,7 @@ def conv2d_backward_dx_lanes(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
@@ -1804,11 +1776,7 @@ def conv2d_backward_dx_rows(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
@@ -1843,11 +1811,7 @@ def conv2d_backward_dx_planes(
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
         batch = tl.cast(turn // tiles, tl.int64)
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
@@ -1883,11 +1847,7 @@ def conv2d_backward_dx_tiles(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
@@ -2029,11 +1989,7 @@ def conv2d_backward_dw_taps(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
@@ -2113,11 +2069,7 @@ def conv2d_backward_dw_lanes(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
@@ -2331,11 +2283,7 @@ def conv2d_backward_dw_tiles(
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
     batch = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS

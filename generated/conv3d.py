@@ -145,11 +145,7 @@ def conv3d_taps(
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // OPQ
@@ -236,11 +232,7 @@ def conv3d_lanes(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // OPQ
@@ -326,11 +318,7 @@ def conv3d_rows(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
@@ -367,11 +355,7 @@ def conv3d_planes(
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
         batch = tl.cast(turn // tiles, tl.int64)
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
@@ -407,11 +391,7 @@ def conv3d_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // OPQ
@@ -1272,11 +1252,7 @@ def conv3d_backward_dx_taps(
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     d0 = batch // (stride * stride)
@@ -1385,11 +1361,7 @@ def conv3d_backward_dx_lanes(
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     d0 = batch // (stride * stride)
@@ -1508,11 +1480,7 @@ def conv3d_backward_dx_tiles(
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     d0 = batch // (stride * stride)
@@ -1681,11 +1649,7 @@ def conv3d_backward_dw_taps(
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
@@ -1770,11 +1734,7 @@ def conv3d_backward_dw_lanes(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
@@ -1858,11 +1818,7 @@ def conv3d_backward_dw_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS

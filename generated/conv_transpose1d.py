@@ -72,11 +72,7 @@ def conv_transpose1d_taps(
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
@@ -132,11 +128,7 @@ def conv_transpose1d_lanes(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
@@ -192,11 +184,7 @@ def conv_transpose1d_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
@@ -759,11 +747,7 @@ def conv_transpose1d_backward_dx_taps(
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
@@ -818,11 +802,7 @@ def conv_transpose1d_backward_dx_lanes(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
@@ -877,11 +857,7 @@ def conv_transpose1d_backward_dx_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
@@ -934,11 +910,7 @@ def conv_transpose1d_backward_dw_taps(
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
@@ -993,11 +965,7 @@ def conv_transpose1d_backward_dw_lanes(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
@@ -1050,11 +1018,7 @@ def conv_transpose1d_backward_dw_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R

@@ -155,11 +155,7 @@ def conv_transpose2d_taps(
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     p0 = batch // stride
@@ -251,11 +247,7 @@ def conv_transpose2d_lanes(
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     p0 = batch // stride
@@ -354,11 +346,7 @@ def conv_transpose2d_tiles(
     # so that L2 sees whole sectors.
     batch = (tl.program_id(0) % batches).to(tl.int64)
     tile = tl.program_id(0) // batches
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     p0 = batch // stride
@@ -990,11 +978,7 @@ def conv_transpose2d_backward_dx_taps(
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
@@ -1069,11 +1053,7 @@ def conv_transpose2d_backward_dx_lanes(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
@@ -1147,11 +1127,7 @@ def conv_transpose2d_backward_dx_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // HW
@@ -1229,11 +1205,7 @@ def conv_transpose2d_backward_dw_taps(
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
@@ -1301,11 +1273,7 @@ def conv_transpose2d_backward_dw_lanes(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
@@ -1372,11 +1340,7 @@ def conv_transpose2d_backward_dw_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS

@@ -28,11 +28,7 @@ def int8_linear_persistent(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(0, K, BLOCK_K):
@@ -72,11 +68,7 @@ def int8_linear_parts(
         tile = turn % tiles
         part = turn // tiles
         begin = part * CHUNK
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
@@ -99,11 +91,7 @@ def int8_linear_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
@@ -131,11 +119,7 @@ def int8_linear_pointer_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
@@ -543,11 +527,7 @@ def int8_linear_backward_acc_persistent(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(0, K, BLOCK_K):
@@ -584,11 +564,7 @@ def int8_linear_backward_acc_parts(
         tile = turn % tiles
         part = turn // tiles
         begin = part * CHUNK
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
@@ -611,11 +587,7 @@ def int8_linear_backward_acc_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
@@ -640,11 +612,7 @@ def int8_linear_backward_acc_pointer_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)

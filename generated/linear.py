@@ -28,11 +28,7 @@ def linear_tf32x3(
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
@@ -78,11 +74,7 @@ def linear_left_ahead(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
@@ -122,11 +114,7 @@ def linear_right_ahead(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
@@ -166,11 +154,7 @@ def linear_persistent(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
@@ -205,11 +189,7 @@ def linear_strips(
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -260,11 +240,7 @@ def linear_parts(
         tile = turn % tiles
         part = turn // tiles
         begin = part * CHUNK
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
@@ -287,11 +263,7 @@ def linear_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -318,11 +290,7 @@ def linear_pointer_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -826,11 +794,7 @@ def linear_backward_dx_tf32x3(
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
@@ -874,11 +838,7 @@ def linear_backward_dx_left_ahead(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, N, BLOCK_K):
@@ -916,11 +876,7 @@ def linear_backward_dx_right_ahead(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
@@ -958,11 +914,7 @@ def linear_backward_dx_persistent(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
@@ -995,11 +947,7 @@ def linear_backward_dx_strips(
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         dx_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dx_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1048,11 +996,7 @@ def linear_backward_dx_parts(
         tile = turn % tiles
         part = turn // tiles
         begin = part * CHUNK
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
@@ -1075,11 +1019,7 @@ def linear_backward_dx_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1106,11 +1046,7 @@ def linear_backward_dx_pointer_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1156,11 +1092,7 @@ def linear_backward_dw_tf32x3(
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K2, TERMS):
@@ -1204,11 +1136,7 @@ def linear_backward_dw_left_ahead(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K2, BLOCK_K):
@@ -1246,11 +1174,7 @@ def linear_backward_dw_right_ahead(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
@@ -1288,11 +1212,7 @@ def linear_backward_dw_persistent(
     tiles = tiles_m * tiles_n
     # Flattened, so that the loads of the next tile start before this one is stored.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
@@ -1325,11 +1245,7 @@ def linear_backward_dw_strips(
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
         dw_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dw_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1378,11 +1294,7 @@ def linear_backward_dw_parts(
         tile = turn % tiles
         part = turn // tiles
         begin = part * CHUNK
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
@@ -1405,11 +1317,7 @@ def linear_backward_dw_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1438,11 +1346,7 @@ def linear_backward_dw_pointer_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)

@@ -30,11 +30,7 @@ def swiglu_linear_persistent(
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -77,11 +73,7 @@ def swiglu_linear_parts(
         tile = turn % tiles
         part = turn // tiles
         begin = part * CHUNK
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -109,11 +101,7 @@ def swiglu_linear_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -147,11 +135,7 @@ def swiglu_linear_pointer_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -569,11 +553,7 @@ def swiglu_linear_forward_persistent(
     tiles = tiles_m * tiles_n
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -624,11 +604,7 @@ def swiglu_linear_forward_parts(
         tile = turn % tiles
         part = turn // tiles
         begin = part * CHUNK
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-        tile_n = tile % (GROUP_M * tiles_n) // size_m
+        tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -657,11 +633,7 @@ def swiglu_linear_forward_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -697,11 +669,7 @@ def swiglu_linear_forward_pointer_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1129,11 +1097,7 @@ def swiglu_linear_backward_dx_sum_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1171,11 +1135,7 @@ def swiglu_linear_backward_dx_sum_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1232,11 +1192,7 @@ def swiglu_linear_backward_dx_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1283,11 +1239,7 @@ def swiglu_linear_backward_dx_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1352,11 +1304,7 @@ def swiglu_linear_backward_dwg_tiles(
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
     tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1415,11 +1363,7 @@ def swiglu_linear_backward_dwg_parts(
     part = tl.program_id(0) // (tiles_m * tiles_n)
     begin = part * CHUNK
     tile = tl.program_id(0) % (tiles_m * tiles_n)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    tile_m = group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)

@@ -19,6 +19,7 @@ from tritongen.lib.folds import *
 from tritongen.lib.functions import *
 from tritongen.lib.inverses import *
 from tritongen.lib.layout import *
+from tritongen.lib.products import *
 from tritongen.lib.smooth import *
 from tritongen.lib.tf32 import *
 from tritongen.lib.views import *
