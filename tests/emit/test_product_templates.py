@@ -11,11 +11,26 @@ from tritongen import trace
 from tritongen.emit import names, op_view
 from tritongen.pipeline import build
 from tritongen.proof.crosscompile import launches_of
-from tritongen.resources import folder
+from tritongen.resources import folder, package_folder
 from tritongen.runtime.load import load_text
 
 MATMUL = "op f(a: f16[M, K], b: f16[K, N]) -> y: f16[M, N] { y[m, n] = sum[k](a[m, k] * b[k, n]) }"
 FORGET = (op_view.environment, names.words_of, build)
+
+
+PRODUCTS = "contraction persistent strips tf32x3 patches sliding bounded matrices product_view"
+
+
+def test_python_says_no_step_of_a_kernel():
+    """Nor does it look for one in text."""
+    for name in PRODUCTS.split():
+        text = (package_folder("emit") / f"{name}.py").read_text()
+        said = re.findall(
+            r"tl\.(?:program_id|arange|dot|range|zeros|store)\(|\bmentions\b|^import re$",
+            text,
+            re.M,
+        )
+        assert not said, (name, said)
 
 
 def test_each_template_is_a_kernel(run_checks):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from tritongen.emit.body import Body
 from tritongen.emit.contraction import (
@@ -34,21 +33,25 @@ HALVES = ("f16", "bf16")
 
 
 def persistent_view(body: Body) -> KernelView:
-    heads, split = body.kernel.nests[: body.kernel.products], body.kernel.role != "whole"
+    kernel = body.kernel
+    heads, split = kernel.nests[: kernel.products], kernel.role != "whole"
     size = open_tiles(body)
     terms = terms_of(body, size, split)
     setup, _ = operands(body, heads)
     factors, sums = products(body, heads, size)
-    own: dict[str, Any] = {"factors": factors, "flat": len(heads) == 1, "setup": setup}
-    if split:
-        return tiles_view(body, size, sums=with_parts(body, sums), **own, **terms)
-    return tiles_view(body, size, sums=sums, parts=parts_behind(body.kernel), **own, **terms)
+    sums = with_parts(body, sums) if split else sums
+    parts = 0 if split else parts_behind(kernel)
+    flat = len(heads) == 1
+    return tiles_view(body, size, setup, parts, factors=factors, sums=sums, flat=flat, **terms)
 
 
 def tiles_view(
-    body: Body, size: dict[str, str], setup: Sequence[str], parts: int = 0, **fields
+    body: Body, size: dict[str, str], setup: Sequence[str], parts: int, **fields
 ) -> KernelView:
-    """The view of tiles one after another: their batches' digits with each, those of m and n with its `parts` of columns."""
+    """The view of tiles one after another, stored in so many `parts` of their columns; 0: of a split sum.
+
+    What a batch is decoded to stands with each tile, what m and n are decoded to with its stores.
+    """
     turn, body.prologue, stores = body.prologue, [], []
     if parts:
         mask_tile(body, size)
