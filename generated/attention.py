@@ -21,7 +21,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def attention_s_persistent(
-    q_tiles, k__tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_i, s_j,
+    q_tiles, k__tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_m, s_n,
     Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -59,7 +59,7 @@ def attention_s_persistent(
             s_sum = s_sum_halves[half]
             s = scale * s_sum
             if s_tiles is None:
-                tl.store(s_ptr + batch * s_batch + m * s_i + n * s_j, s, mask=inside)
+                tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
             else:
                 s_tiles.store(
                     [batch.to(tl.int32), first_m, column],
@@ -69,7 +69,7 @@ def attention_s_persistent(
 
 @triton.jit
 def attention_s_strips(
-    q_tiles, k__tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_i, s_j,
+    q_tiles, k__tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_m, s_n,
     Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -128,7 +128,7 @@ def attention_s_strips(
             inside = (m < S) & (n < L)
             s = scale * s_sum
             if s_tiles is None:
-                tl.store(s_ptr + batch * s_batch + m * s_i + n * s_j, s, mask=inside)
+                tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
             else:
                 s_tiles.store(
                     [batch.to(tl.int32), first_row, first_n],
@@ -182,8 +182,8 @@ def attention_s_parts(
 
 @triton.jit
 def attention_s_tiles(
-    q_ptr, k__ptr, s_ptr, scale, batches, S, L, E, q_batch, q_i, q_e2, k__batch, k__j,
-    k__e2, s_batch, s_i, s_j,
+    q_ptr, k__ptr, s_ptr, scale, batches, S, L, E, q_batch, q_m, q_e2, k__batch, k__n,
+    k__e2, s_batch, s_m, s_n,
     PRECISION: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -199,24 +199,24 @@ def attention_s_tiles(
     for start in range(0, E, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
-            q_ptr + batch * q_batch + m * q_i + k[None, :] * q_e2,
+            q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
             mask=(m < S) & (k[None, :] < E),
             other=0.0,
         )
         k_ = tl.load(
-            k__ptr + batch * k__batch + n * k__j + k[:, None] * k__e2,
+            k__ptr + batch * k__batch + n * k__n + k[:, None] * k__e2,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
         s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < L)
     s = scale * s_sum
-    tl.store(s_ptr + batch * s_batch + m * s_i + n * s_j, s, mask=inside)
+    tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
 
 
 @triton.jit
 def attention_s_pointer_parts(
-    q_ptr, k__ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_i, q_e2, k__batch, k__j,
+    q_ptr, k__ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_m, q_e2, k__batch, k__n,
     k__e2, CHUNK,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
@@ -234,12 +234,12 @@ def attention_s_pointer_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
-            q_ptr + batch * q_batch + m * q_i + k[None, :] * q_e2,
+            q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
             mask=(m < S) & (k[None, :] < E),
             other=0.0,
         )
         k_ = tl.load(
-            k__ptr + batch * k__batch + n * k__j + k[:, None] * k__e2,
+            k__ptr + batch * k__batch + n * k__n + k[:, None] * k__e2,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
@@ -254,7 +254,7 @@ def attention_s_pointer_parts(
 
 @triton.jit
 def attention_s_combine(
-    s_sum_parts_ptr, s_ptr, scale, batches, S, L, s_batch, s_i, s_j,
+    s_sum_parts_ptr, s_ptr, scale, batches, S, L, s_batch, s_m, s_n,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -274,12 +274,12 @@ def attention_s_combine(
             other=0,
         )
     s = scale * s_sum
-    tl.store(s_ptr + batch * s_batch + m * s_i + n * s_j, s, mask=inside)
+    tl.store(s_ptr + batch * s_batch + m * s_m + n * s_n, s, mask=inside)
 
 
 @triton.jit
 def attention_m__rows(
-    s_ptr, m__ptr, o_sum2_ptr, rows, L, s_row, s_j, m__row, o_sum2_row,
+    s_ptr, m__ptr, o_sum2_ptr, rows, L, s_row, s_col, m__row, o_sum2_row,
     HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -287,9 +287,9 @@ def attention_m__rows(
     L = L // WIDE * WIDE
     s_row = s_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    j = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (j < L)
-    s = tl.load(s_ptr + row * s_row + j * s_j, mask=inside, other=float("-inf"))
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < L)
+    s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
     m_ = tl.reduce(s, 1, lib.nan_max, keep_dims=True)
     tl.store(m__ptr + row * m__row, m_, mask=row < rows)
     p = lib.exp(s - m_, HALF)
@@ -299,7 +299,7 @@ def attention_m__rows(
 
 @triton.jit
 def attention_m__loop(
-    s_ptr, m__ptr, o_sum2_ptr, rows, L, s_row, s_j, m__row, o_sum2_row,
+    s_ptr, m__ptr, o_sum2_ptr, rows, L, s_row, s_col, m__row, o_sum2_row,
     HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
@@ -310,9 +310,9 @@ def attention_m__loop(
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(0, L, BLOCK):
-        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (j < L)
-        s = tl.load(s_ptr + row * s_row + j * s_j, mask=inside, other=float("-inf"))
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < L)
+        s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, s, HALF)
     o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
     tl.store(m__ptr + row * m__row, m_, mask=row < rows)
@@ -321,7 +321,7 @@ def attention_m__loop(
 
 @triton.jit
 def attention_m__part(
-    s_ptr, m__part_ptr, o_sum2_part_ptr, rows, L, s_row, s_j, CHUNK,
+    s_ptr, m__part_ptr, o_sum2_part_ptr, rows, L, s_row, s_col, CHUNK,
     HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -335,9 +335,9 @@ def attention_m__part(
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
-        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (j < L)
-        s = tl.load(s_ptr + row * s_row + j * s_j, mask=inside, other=float("-inf"))
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < L)
+        s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, s, HALF)
     tl.store(m__part_ptr + row * PARTS + part, m_, mask=row < rows)
     tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
@@ -346,11 +346,9 @@ def attention_m__part(
 @triton.jit
 def attention_m__finish(
     m__part_ptr, o_sum2_part_ptr, m__ptr, o_sum2_ptr, rows, L, m__row, o_sum2_row,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     m__parts = tl.load(
@@ -367,8 +365,8 @@ def attention_m__finish(
 
 @triton.jit
 def attention_o_tiles(
-    m__ptr, s_ptr, v_ptr, o_sum2_ptr, o_ptr, batches, S, E, L, m__batch, m__i, s_batch, s_i,
-    s_j, v_batch, v_j, v_e, o_sum2_batch, o_sum2_i, o_batch, o_i, o_e,
+    m__ptr, s_ptr, v_ptr, o_sum2_ptr, o_ptr, batches, S, E, L, m__batch, m__m, s_batch, s_m,
+    s_j, v_batch, v_j, v_n, o_sum2_batch, o_sum2_m, o_batch, o_m, o_n,
     HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -379,34 +377,34 @@ def attention_o_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
+    m_ = tl.load(m__ptr + batch * m__batch + m * m__m, mask=m < S)
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         s = tl.load(
-            s_ptr + batch * s_batch + m * s_i + k[None, :] * s_j,
+            s_ptr + batch * s_batch + m * s_m + k[None, :] * s_j,
             mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
         left = lib.exp(s - m_, HALF).to(T)
         left = tl.where((m < S) & (k[None, :] < L), left, 0)
         v = tl.load(
-            v_ptr + batch * v_batch + k[:, None] * v_j + n * v_e,
+            v_ptr + batch * v_batch + k[:, None] * v_j + n * v_n,
             mask=(n < E) & (k[:, None] < L),
             other=0.0,
         )
         o_sum = tl.dot(left, v, o_sum, input_precision=PRECISION, out_dtype=tl.float32)
         o_sum = lib.awaited(o_sum)
     inside = (m < S) & (n < E)
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
     o = o_sum / o_sum2
-    tl.store(o_ptr + batch * o_batch + m * o_i + n * o_e, o, mask=inside)
+    tl.store(o_ptr + batch * o_batch + m * o_m + n * o_n, o, mask=inside)
 
 
 @triton.jit
 def attention_o_parts(
-    m__ptr, s_ptr, v_ptr, o_sum_parts_ptr, batches, S, E, L, m__batch, m__i, s_batch, s_i,
-    s_j, v_batch, v_j, v_e, CHUNK,
+    m__ptr, s_ptr, v_ptr, o_sum_parts_ptr, batches, S, E, L, m__batch, m__m, s_batch, s_m,
+    s_j, v_batch, v_j, v_n, CHUNK,
     HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -420,19 +418,19 @@ def attention_o_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
+    m_ = tl.load(m__ptr + batch * m__batch + m * m__m, mask=m < S)
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         s = tl.load(
-            s_ptr + batch * s_batch + m * s_i + k[None, :] * s_j,
+            s_ptr + batch * s_batch + m * s_m + k[None, :] * s_j,
             mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
         left = lib.exp(s - m_, HALF).to(T)
         left = tl.where((m < S) & (k[None, :] < L), left, 0)
         v = tl.load(
-            v_ptr + batch * v_batch + k[:, None] * v_j + n * v_e,
+            v_ptr + batch * v_batch + k[:, None] * v_j + n * v_n,
             mask=(n < E) & (k[:, None] < L),
             other=0.0,
         )
@@ -448,8 +446,8 @@ def attention_o_parts(
 
 @triton.jit
 def attention_o_combine(
-    o_sum_parts_ptr, o_sum2_ptr, o_ptr, batches, S, E, o_sum2_batch, o_sum2_i, o_batch, o_i,
-    o_e,
+    o_sum_parts_ptr, o_sum2_ptr, o_ptr, batches, S, E, o_sum2_batch, o_sum2_m, o_batch, o_m,
+    o_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
@@ -466,9 +464,9 @@ def attention_o_combine(
             mask=inside,
             other=0,
         )
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
     o = o_sum / o_sum2
-    tl.store(o_ptr + batch * o_batch + m * o_i + n * o_e, o, mask=inside)
+    tl.store(o_ptr + batch * o_batch + m * o_m + n * o_n, o, mask=inside)
 
 
 def choose_attention_s(
@@ -858,8 +856,8 @@ def launch_attention_m_(q, k_, s, m_, o_sum2) -> None:
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_m__finish[grid](
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
-            WIDE=math.gcd(16, L), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )  # fmt: skip
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -1115,8 +1113,8 @@ def attention(
 
 @triton.jit
 def attention_backward_s_sum_persistent(
-    q_tiles, k__tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_i,
-    s_sum_j,
+    q_tiles, k__tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_m,
+    s_sum_n,
     Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
@@ -1153,7 +1151,7 @@ def attention_backward_s_sum_persistent(
             s_sum = s_sum_halves[half]
             if s_sum_tiles is None:
                 tl.store(
-                    s_sum_ptr + batch * s_sum_batch + m * s_sum_i + n * s_sum_j, s_sum, mask=inside
+                    s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside
                 )
             else:
                 s_sum_tiles.store(
@@ -1164,8 +1162,8 @@ def attention_backward_s_sum_persistent(
 
 @triton.jit
 def attention_backward_s_sum_strips(
-    q_tiles, k__tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_i,
-    s_sum_j,
+    q_tiles, k__tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_m,
+    s_sum_n,
     Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
@@ -1223,7 +1221,7 @@ def attention_backward_s_sum_strips(
             inside = (m < S) & (n < L)
             if s_sum_tiles is None:
                 tl.store(
-                    s_sum_ptr + batch * s_sum_batch + m * s_sum_i + n * s_sum_j, s_sum, mask=inside
+                    s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside
                 )
             else:
                 s_sum_tiles.store(
@@ -1278,8 +1276,8 @@ def attention_backward_s_sum_parts(
 
 @triton.jit
 def attention_backward_s_sum_tiles(
-    q_ptr, k__ptr, s_sum_ptr, batches, S, L, E, q_batch, q_i, q_e2, k__batch, k__j, k__e2,
-    s_sum_batch, s_sum_i, s_sum_j,
+    q_ptr, k__ptr, s_sum_ptr, batches, S, L, E, q_batch, q_m, q_e2, k__batch, k__n, k__e2,
+    s_sum_batch, s_sum_m, s_sum_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1294,23 +1292,23 @@ def attention_backward_s_sum_tiles(
     for start in range(0, E, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
-            q_ptr + batch * q_batch + m * q_i + k[None, :] * q_e2,
+            q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
             mask=(m < S) & (k[None, :] < E),
             other=0.0,
         )
         k_ = tl.load(
-            k__ptr + batch * k__batch + n * k__j + k[:, None] * k__e2,
+            k__ptr + batch * k__batch + n * k__n + k[:, None] * k__e2,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
         s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (m < S) & (n < L)
-    tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_i + n * s_sum_j, s_sum, mask=inside)
+    tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_s_sum_pointer_parts(
-    q_ptr, k__ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_i, q_e2, k__batch, k__j,
+    q_ptr, k__ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_m, q_e2, k__batch, k__n,
     k__e2, CHUNK,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
@@ -1328,12 +1326,12 @@ def attention_backward_s_sum_pointer_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         q = tl.load(
-            q_ptr + batch * q_batch + m * q_i + k[None, :] * q_e2,
+            q_ptr + batch * q_batch + m * q_m + k[None, :] * q_e2,
             mask=(m < S) & (k[None, :] < E),
             other=0.0,
         )
         k_ = tl.load(
-            k__ptr + batch * k__batch + n * k__j + k[:, None] * k__e2,
+            k__ptr + batch * k__batch + n * k__n + k[:, None] * k__e2,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
@@ -1348,7 +1346,7 @@ def attention_backward_s_sum_pointer_parts(
 
 @triton.jit
 def attention_backward_s_sum_combine(
-    s_sum_parts_ptr, s_sum_ptr, batches, S, L, s_sum_batch, s_sum_i, s_sum_j,
+    s_sum_parts_ptr, s_sum_ptr, batches, S, L, s_sum_batch, s_sum_m, s_sum_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
@@ -1365,12 +1363,12 @@ def attention_backward_s_sum_combine(
             mask=inside,
             other=0,
         )
-    tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_i + n * s_sum_j, s_sum, mask=inside)
+    tl.store(s_sum_ptr + batch * s_sum_batch + m * s_sum_m + n * s_sum_n, s_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_m__rows(
-    s_sum_ptr, m__ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_j, m__row, o_sum2_row,
+    s_sum_ptr, m__ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_col, m__row, o_sum2_row,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1379,10 +1377,10 @@ def attention_backward_m__rows(
     L = L // WIDE * WIDE
     s_sum_row = s_sum_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    j = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (j < L)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < L)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
+    s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
     s = scale * s_sum
     m_ = tl.reduce(tl.where(inside, s, float("-inf")), 1, lib.nan_max, keep_dims=True)
     tl.store(m__ptr + row * m__row, m_, mask=row < rows)
@@ -1393,7 +1391,7 @@ def attention_backward_m__rows(
 
 @triton.jit
 def attention_backward_m__loop(
-    s_sum_ptr, m__ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_j, m__row, o_sum2_row,
+    s_sum_ptr, m__ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_col, m__row, o_sum2_row,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1406,9 +1404,9 @@ def attention_backward_m__loop(
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(0, L, BLOCK):
-        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (j < L)
-        s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < L)
+        s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
         s = scale * s_sum
         t = tl.where(inside, s, float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
@@ -1419,7 +1417,7 @@ def attention_backward_m__loop(
 
 @triton.jit
 def attention_backward_m__part(
-    s_sum_ptr, m__part_ptr, o_sum2_part_ptr, scale, rows, L, s_sum_row, s_sum_j, CHUNK,
+    s_sum_ptr, m__part_ptr, o_sum2_part_ptr, scale, rows, L, s_sum_row, s_sum_col, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1434,9 +1432,9 @@ def attention_backward_m__part(
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
-        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (j < L)
-        s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < L)
+        s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
         s = scale * s_sum
         t = tl.where(inside, s, float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
@@ -1447,11 +1445,9 @@ def attention_backward_m__part(
 @triton.jit
 def attention_backward_m__finish(
     m__part_ptr, o_sum2_part_ptr, m__ptr, o_sum2_ptr, rows, L, m__row, o_sum2_row,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     m__parts = tl.load(
@@ -1468,7 +1464,7 @@ def attention_backward_m__finish(
 
 @triton.jit
 def attention_backward_do_sum_rows(
-    do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_e, o_row, o_e, do_sum_row,
+    do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row, o_col, do_sum_row,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -1477,17 +1473,17 @@ def attention_backward_do_sum_rows(
     do_row = do_row // WIDE * WIDE
     o_row = o_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    e = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (e < E)
-    do = tl.load(do_ptr + row * do_row + e * do_e, mask=inside, other=0.0).to(tl.float32)
-    o = tl.load(o_ptr + row * o_row + e * o_e, mask=inside, other=0.0).to(tl.float32)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < E)
+    do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(tl.float32)
+    o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
     do_sum = tl.sum(do * o, 1, keep_dims=True)
     tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
 
 
 @triton.jit
 def attention_backward_do_sum_loop(
-    do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_e, o_row, o_e, do_sum_row,
+    do_ptr, o_ptr, do_sum_ptr, rows, E, do_row, do_col, o_row, o_col, do_sum_row,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
@@ -1498,10 +1494,10 @@ def attention_backward_do_sum_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(0, E, BLOCK):
-        e = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (e < E)
-        do = tl.load(do_ptr + row * do_row + e * do_e, mask=inside, other=0.0).to(tl.float32)
-        o = tl.load(o_ptr + row * o_row + e * o_e, mask=inside, other=0.0).to(tl.float32)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < E)
+        do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(tl.float32)
+        o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
         do_sum_acc += do * o
     do_sum = tl.sum(do_sum_acc, 1, keep_dims=True)
     tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
@@ -1509,7 +1505,7 @@ def attention_backward_do_sum_loop(
 
 @triton.jit
 def attention_backward_do_sum_part(
-    do_ptr, o_ptr, do_sum_part_ptr, rows, E, do_row, do_e, o_row, o_e, CHUNK,
+    do_ptr, o_ptr, do_sum_part_ptr, rows, E, do_row, do_col, o_row, o_col, CHUNK,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): do_sum over one CHUNK of ROWS rows."""
@@ -1522,10 +1518,10 @@ def attention_backward_do_sum_part(
     stop = tl.minimum((part + 1) * CHUNK, E)
     do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
-        e = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (e < E)
-        do = tl.load(do_ptr + row * do_row + e * do_e, mask=inside, other=0.0).to(tl.float32)
-        o = tl.load(o_ptr + row * o_row + e * o_e, mask=inside, other=0.0).to(tl.float32)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < E)
+        do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(tl.float32)
+        o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
         do_sum_acc += do * o
     tl.store(
         do_sum_part_ptr + row * PARTS + part, tl.sum(do_sum_acc, 1, keep_dims=True), mask=row < rows
@@ -1549,8 +1545,8 @@ def attention_backward_do_sum_finish(
 
 @triton.jit
 def attention_backward_dp_sum_tiles(
-    o_sum2_ptr, do_ptr, v_ptr, dp_sum_ptr, batches, S, L, E, o_sum2_batch, o_sum2_i,
-    do_batch, do_i, do_e, v_batch, v_j, v_e, dp_sum_batch, dp_sum_i, dp_sum_j,
+    o_sum2_ptr, do_ptr, v_ptr, dp_sum_ptr, batches, S, L, E, o_sum2_batch, o_sum2_m,
+    do_batch, do_m, do_e, v_batch, v_n, v_e, dp_sum_batch, dp_sum_m, dp_sum_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1561,32 +1557,32 @@ def attention_backward_dp_sum_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, E, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
-            do_ptr + batch * do_batch + m * do_i + k[None, :] * do_e,
+            do_ptr + batch * do_batch + m * do_m + k[None, :] * do_e,
             mask=(m < S) & (k[None, :] < E),
             other=0.0,
         ).to(tl.float32)
         left = do / o_sum2
         left = tl.where((m < S) & (k[None, :] < E), left, 0)
         v = tl.load(
-            v_ptr + batch * v_batch + n * v_j + k[:, None] * v_e,
+            v_ptr + batch * v_batch + n * v_n + k[:, None] * v_e,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         ).to(tl.float32)
         dp_sum = tl.dot(left, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dp_sum = lib.awaited(dp_sum)
     inside = (m < S) & (n < L)
-    tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_i + n * dp_sum_j, dp_sum, mask=inside)
+    tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dp_sum_parts(
-    o_sum2_ptr, do_ptr, v_ptr, dp_sum_parts_ptr, batches, S, L, E, o_sum2_batch, o_sum2_i,
-    do_batch, do_i, do_e, v_batch, v_j, v_e, CHUNK,
+    o_sum2_ptr, do_ptr, v_ptr, dp_sum_parts_ptr, batches, S, L, E, o_sum2_batch, o_sum2_m,
+    do_batch, do_m, do_e, v_batch, v_n, v_e, CHUNK,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1599,19 +1595,19 @@ def attention_backward_dp_sum_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
-            do_ptr + batch * do_batch + m * do_i + k[None, :] * do_e,
+            do_ptr + batch * do_batch + m * do_m + k[None, :] * do_e,
             mask=(m < S) & (k[None, :] < E),
             other=0.0,
         ).to(tl.float32)
         left = do / o_sum2
         left = tl.where((m < S) & (k[None, :] < E), left, 0)
         v = tl.load(
-            v_ptr + batch * v_batch + n * v_j + k[:, None] * v_e,
+            v_ptr + batch * v_batch + n * v_n + k[:, None] * v_e,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         ).to(tl.float32)
@@ -1627,7 +1623,7 @@ def attention_backward_dp_sum_parts(
 
 @triton.jit
 def attention_backward_dp_sum_combine(
-    dp_sum_parts_ptr, dp_sum_ptr, batches, S, L, dp_sum_batch, dp_sum_i, dp_sum_j,
+    dp_sum_parts_ptr, dp_sum_ptr, batches, S, L, dp_sum_batch, dp_sum_m, dp_sum_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
@@ -1644,15 +1640,15 @@ def attention_backward_dp_sum_combine(
             mask=inside,
             other=0,
         )
-    tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_i + n * dp_sum_j, dp_sum, mask=inside)
+    tl.store(dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + n * dp_sum_n, dp_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dq_tiles(
     do_sum_ptr, o_sum2_ptr, m__ptr, dp_sum_ptr, s_sum_ptr, k__ptr, dq_ptr, scale, batches,
-    S, E, L, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i, m__batch, m__i, dp_sum_batch,
-    dp_sum_i, dp_sum_j, s_sum_batch, s_sum_i, s_sum_j, k__batch, k__j, k__e2, dq_batch,
-    dq_i, dq_e2,
+    S, E, L, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, m__batch, m__m, dp_sum_batch,
+    dp_sum_m, dp_sum_j, s_sum_batch, s_sum_m, s_sum_j, k__batch, k__j, k__n, dq_batch, dq_m,
+    dq_n,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1664,40 +1660,40 @@ def attention_backward_dq_tiles(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_i, mask=m < S)
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
-    m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
+    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+    m_ = tl.load(m__ptr + batch * m__batch + m * m__m, mask=m < S)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
-            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_i + k[None, :] * dp_sum_j,
+            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + k[None, :] * dp_sum_j,
             mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
         s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + m * s_sum_i + k[None, :] * s_sum_j,
+            s_sum_ptr + batch * s_sum_batch + m * s_sum_m + k[None, :] * s_sum_j,
             mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
         left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
         left = tl.where((m < S) & (k[None, :] < L), left, 0)
         k_ = tl.load(
-            k__ptr + batch * k__batch + k[:, None] * k__j + n * k__e2,
+            k__ptr + batch * k__batch + k[:, None] * k__j + n * k__n,
             mask=(n < E) & (k[:, None] < L),
             other=0.0,
         ).to(tl.float32)
         dq_sum = tl.dot(left, k_, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dq_sum = lib.awaited(dq_sum)
     inside = (m < S) & (n < E)
-    tl.store(dq_ptr + batch * dq_batch + m * dq_i + n * dq_e2, dq_sum, mask=inside)
+    tl.store(dq_ptr + batch * dq_batch + m * dq_m + n * dq_n, dq_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dq_parts(
     do_sum_ptr, o_sum2_ptr, m__ptr, dp_sum_ptr, s_sum_ptr, k__ptr, dq_sum_parts_ptr, scale,
-    batches, S, E, L, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i, m__batch, m__i,
-    dp_sum_batch, dp_sum_i, dp_sum_j, s_sum_batch, s_sum_i, s_sum_j, k__batch, k__j, k__e2,
+    batches, S, E, L, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, m__batch, m__m,
+    dp_sum_batch, dp_sum_m, dp_sum_j, s_sum_batch, s_sum_m, s_sum_j, k__batch, k__j, k__n,
     CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1713,26 +1709,26 @@ def attention_backward_dq_parts(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_i, mask=m < S)
-    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_i, mask=m < S)
-    m_ = tl.load(m__ptr + batch * m__batch + m * m__i, mask=m < S)
+    do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
+    o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+    m_ = tl.load(m__ptr + batch * m__batch + m * m__m, mask=m < S)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
-            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_i + k[None, :] * dp_sum_j,
+            dp_sum_ptr + batch * dp_sum_batch + m * dp_sum_m + k[None, :] * dp_sum_j,
             mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
         s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + m * s_sum_i + k[None, :] * s_sum_j,
+            s_sum_ptr + batch * s_sum_batch + m * s_sum_m + k[None, :] * s_sum_j,
             mask=(m < S) & (k[None, :] < L),
             other=0.0,
         )
         left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
         left = tl.where((m < S) & (k[None, :] < L), left, 0)
         k_ = tl.load(
-            k__ptr + batch * k__batch + k[:, None] * k__j + n * k__e2,
+            k__ptr + batch * k__batch + k[:, None] * k__j + n * k__n,
             mask=(n < E) & (k[:, None] < L),
             other=0.0,
         ).to(tl.float32)
@@ -1748,7 +1744,7 @@ def attention_backward_dq_parts(
 
 @triton.jit
 def attention_backward_dq_combine(
-    dq_sum_parts_ptr, dq_ptr, batches, S, E, dq_batch, dq_i, dq_e2,
+    dq_sum_parts_ptr, dq_ptr, batches, S, E, dq_batch, dq_m, dq_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
@@ -1765,15 +1761,14 @@ def attention_backward_dq_combine(
             mask=inside,
             other=0,
         )
-    tl.store(dq_ptr + batch * dq_batch + m * dq_i + n * dq_e2, dq_sum, mask=inside)
+    tl.store(dq_ptr + batch * dq_batch + m * dq_m + n * dq_n, dq_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dk_tiles(
     dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, q_ptr, dk_ptr, scale, batches, L,
-    E, S, dp_sum_batch, dp_sum_i, dp_sum_j, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i,
-    s_sum_batch, s_sum_i, s_sum_j, m__batch, m__i, q_batch, q_i, q_e2, dk_batch, dk_j,
-    dk_e2,
+    E, S, dp_sum_batch, dp_sum_i, dp_sum_m, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i,
+    s_sum_batch, s_sum_i, s_sum_m, m__batch, m__i, q_batch, q_i, q_n, dk_batch, dk_m, dk_n,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1789,7 +1784,7 @@ def attention_backward_dk_tiles(
     for start in range(0, S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
-            dp_sum_ptr + batch * dp_sum_batch + k[None, :] * dp_sum_i + m * dp_sum_j,
+            dp_sum_ptr + batch * dp_sum_batch + k[None, :] * dp_sum_i + m * dp_sum_m,
             mask=(m < L) & (k[None, :] < S),
             other=0.0,
         )
@@ -1804,7 +1799,7 @@ def attention_backward_dk_tiles(
             other=0.0,
         )
         s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + k[None, :] * s_sum_i + m * s_sum_j,
+            s_sum_ptr + batch * s_sum_batch + k[None, :] * s_sum_i + m * s_sum_m,
             mask=(m < L) & (k[None, :] < S),
             other=0.0,
         )
@@ -1812,22 +1807,22 @@ def attention_backward_dk_tiles(
         left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
         left = tl.where((m < L) & (k[None, :] < S), left, 0)
         q = tl.load(
-            q_ptr + batch * q_batch + k[:, None] * q_i + n * q_e2,
+            q_ptr + batch * q_batch + k[:, None] * q_i + n * q_n,
             mask=(n < E) & (k[:, None] < S),
             other=0.0,
         ).to(tl.float32)
         dk_sum = tl.dot(left, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dk_sum = lib.awaited(dk_sum)
     inside = (m < L) & (n < E)
-    tl.store(dk_ptr + batch * dk_batch + m * dk_j + n * dk_e2, dk_sum, mask=inside)
+    tl.store(dk_ptr + batch * dk_batch + m * dk_m + n * dk_n, dk_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dk_parts(
     dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, q_ptr, dk_sum_parts_ptr, scale,
-    batches, L, E, S, dp_sum_batch, dp_sum_i, dp_sum_j, do_sum_batch, do_sum_i,
-    o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m__batch, m__i, q_batch, q_i,
-    q_e2, CHUNK,
+    batches, L, E, S, dp_sum_batch, dp_sum_i, dp_sum_m, do_sum_batch, do_sum_i,
+    o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_m, m__batch, m__i, q_batch, q_i,
+    q_n, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1846,7 +1841,7 @@ def attention_backward_dk_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dp_sum = tl.load(
-            dp_sum_ptr + batch * dp_sum_batch + k[None, :] * dp_sum_i + m * dp_sum_j,
+            dp_sum_ptr + batch * dp_sum_batch + k[None, :] * dp_sum_i + m * dp_sum_m,
             mask=(m < L) & (k[None, :] < S),
             other=0.0,
         )
@@ -1861,7 +1856,7 @@ def attention_backward_dk_parts(
             other=0.0,
         )
         s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + k[None, :] * s_sum_i + m * s_sum_j,
+            s_sum_ptr + batch * s_sum_batch + k[None, :] * s_sum_i + m * s_sum_m,
             mask=(m < L) & (k[None, :] < S),
             other=0.0,
         )
@@ -1869,7 +1864,7 @@ def attention_backward_dk_parts(
         left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
         left = tl.where((m < L) & (k[None, :] < S), left, 0)
         q = tl.load(
-            q_ptr + batch * q_batch + k[:, None] * q_i + n * q_e2,
+            q_ptr + batch * q_batch + k[:, None] * q_i + n * q_n,
             mask=(n < E) & (k[:, None] < S),
             other=0.0,
         ).to(tl.float32)
@@ -1885,7 +1880,7 @@ def attention_backward_dk_parts(
 
 @triton.jit
 def attention_backward_dk_combine(
-    dk_sum_parts_ptr, dk_ptr, batches, L, E, dk_batch, dk_j, dk_e2,
+    dk_sum_parts_ptr, dk_ptr, batches, L, E, dk_batch, dk_m, dk_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
@@ -1902,14 +1897,14 @@ def attention_backward_dk_combine(
             mask=inside,
             other=0,
         )
-    tl.store(dk_ptr + batch * dk_batch + m * dk_j + n * dk_e2, dk_sum, mask=inside)
+    tl.store(dk_ptr + batch * dk_batch + m * dk_m + n * dk_n, dk_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dv_tiles(
     do_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dv_ptr, scale, batches, E, L, S, do_batch, do_i,
-    do_e, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m__batch, m__i, dv_batch,
-    dv_j, dv_e,
+    do_m, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_n, m__batch, m__i, dv_batch,
+    dv_n, dv_m,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1925,7 +1920,7 @@ def attention_backward_dv_tiles(
     for start in range(0, S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
-            do_ptr + batch * do_batch + k[None, :] * do_i + m * do_e,
+            do_ptr + batch * do_batch + k[None, :] * do_i + m * do_m,
             mask=(m < E) & (k[None, :] < S),
             other=0.0,
         ).to(tl.float32)
@@ -1937,7 +1932,7 @@ def attention_backward_dv_tiles(
         left = do / o_sum2
         left = tl.where((m < E) & (k[None, :] < S), left, 0)
         s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + k[:, None] * s_sum_i + n * s_sum_j,
+            s_sum_ptr + batch * s_sum_batch + k[:, None] * s_sum_i + n * s_sum_n,
             mask=(n < L) & (k[:, None] < S),
             other=0.0,
         )
@@ -1947,13 +1942,13 @@ def attention_backward_dv_tiles(
         dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dv_sum = lib.awaited(dv_sum)
     inside = (m < E) & (n < L)
-    tl.store(dv_ptr + batch * dv_batch + n * dv_j + m * dv_e, dv_sum, mask=inside)
+    tl.store(dv_ptr + batch * dv_batch + n * dv_n + m * dv_m, dv_sum, mask=inside)
 
 
 @triton.jit
 def attention_backward_dv_parts(
     do_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dv_sum_parts_ptr, scale, batches, E, L, S,
-    do_batch, do_i, do_e, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_j, m__batch,
+    do_batch, do_i, do_m, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_n, m__batch,
     m__i, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1973,7 +1968,7 @@ def attention_backward_dv_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         do = tl.load(
-            do_ptr + batch * do_batch + k[None, :] * do_i + m * do_e,
+            do_ptr + batch * do_batch + k[None, :] * do_i + m * do_m,
             mask=(m < E) & (k[None, :] < S),
             other=0.0,
         ).to(tl.float32)
@@ -1985,7 +1980,7 @@ def attention_backward_dv_parts(
         left = do / o_sum2
         left = tl.where((m < E) & (k[None, :] < S), left, 0)
         s_sum = tl.load(
-            s_sum_ptr + batch * s_sum_batch + k[:, None] * s_sum_i + n * s_sum_j,
+            s_sum_ptr + batch * s_sum_batch + k[:, None] * s_sum_i + n * s_sum_n,
             mask=(n < L) & (k[:, None] < S),
             other=0.0,
         )
@@ -2004,7 +1999,7 @@ def attention_backward_dv_parts(
 
 @triton.jit
 def attention_backward_dv_combine(
-    dv_sum_parts_ptr, dv_ptr, batches, E, L, dv_batch, dv_j, dv_e,
+    dv_sum_parts_ptr, dv_ptr, batches, E, L, dv_batch, dv_n, dv_m,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
@@ -2021,7 +2016,7 @@ def attention_backward_dv_combine(
             mask=inside,
             other=0,
         )
-    tl.store(dv_ptr + batch * dv_batch + n * dv_j + m * dv_e, dv_sum, mask=inside)
+    tl.store(dv_ptr + batch * dv_batch + n * dv_n + m * dv_m, dv_sum, mask=inside)
 
 
 @triton.jit
@@ -2054,7 +2049,7 @@ def attention_backward_dscale_rows(
 
 @triton.jit
 def attention_backward_dscale_loop(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dscale_ptr, scale, col_outers, L,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dscale_ptr, scale, lines, L,
     dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m__bhi,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -2066,19 +2061,19 @@ def attention_backward_dscale_loop(
     blocks = tl.cdiv(L, BLOCK)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for step in range(0, col_outers * blocks):
-        col_outer = tl.cast(step // blocks, tl.int64)
+    for step in range(0, lines * blocks):
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (j < L)
-        bhij = col_outer * L + j
-        dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=j < L)
-        do_sum = tl.load(do_sum_ptr + col_outer * do_sum_bhi)
-        o_sum2 = tl.load(o_sum2_ptr + col_outer * o_sum2_bhi)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < L)
+        bhij = line * L + col
+        dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=col < L)
+        do_sum = tl.load(do_sum_ptr + line * do_sum_bhi)
+        o_sum2 = tl.load(o_sum2_ptr + line * o_sum2_bhi)
         dp = dp_sum - do_sum / o_sum2
-        s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=j < L)
+        s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
         s = scale * s_sum
-        m_ = tl.load(m__ptr + col_outer * m__bhi)
+        m_ = tl.load(m__ptr + line * m__bhi)
         p = lib.exp(s - m_)
         ds = dp * p
         dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
@@ -2089,7 +2084,7 @@ def attention_backward_dscale_loop(
 @triton.jit
 def attention_backward_dscale_part(
     dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dscale_sum_part_ptr, scale,
-    col_outers, L, dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m__bhi, CHUNK,
+    lines, L, dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m__bhi, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -2099,22 +2094,22 @@ def attention_backward_dscale_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(L, BLOCK)
     part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, col_outers * blocks)
+    stop = tl.minimum((part + 1) * CHUNK, lines * blocks)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for step in range(part * CHUNK, stop):
-        col_outer = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (j < L)
-        bhij = col_outer * L + j
-        dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=j < L)
-        do_sum = tl.load(do_sum_ptr + col_outer * do_sum_bhi)
-        o_sum2 = tl.load(o_sum2_ptr + col_outer * o_sum2_bhi)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < L)
+        bhij = line * L + col
+        dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=col < L)
+        do_sum = tl.load(do_sum_ptr + line * do_sum_bhi)
+        o_sum2 = tl.load(o_sum2_ptr + line * o_sum2_bhi)
         dp = dp_sum - do_sum / o_sum2
-        s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=j < L)
+        s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
         s = scale * s_sum
-        m_ = tl.load(m__ptr + col_outer * m__bhi)
+        m_ = tl.load(m__ptr + line * m__bhi)
         p = lib.exp(s - m_)
         ds = dp * p
         dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
@@ -2514,8 +2509,8 @@ def launch_attention_backward_m_(q, k_, s_sum, m_, o_sum2, scale) -> None:
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_backward_m__finish[grid](
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
-            WIDE=math.gcd(16, L), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )  # fmt: skip
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)

@@ -209,8 +209,8 @@ def avg_pool2d_box(
     y_2 = y_2 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (q < Q)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Q)
     n = row // CP
     c = row // P % C
     p = row % P
@@ -218,7 +218,7 @@ def avg_pool2d_box(
     for r in range(win):
         for s in range(win):
             x_h = p * stride + r - pad
-            x_w = q * stride + s - pad
+            x_w = col * stride + s - pad
             x = tl.load(
                 x_ptr + n * x_0 + c * x_1 + x_h * x_2 + x_w * x_3,
                 mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
@@ -226,7 +226,7 @@ def avg_pool2d_box(
             ).to(COMPUTE)
             y_sum += x
     y = y_sum / (win * win)
-    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + q * y_3, y, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y, mask=inside)
 
 
 def choose_avg_pool2d_x_in_lines(
@@ -657,8 +657,8 @@ def avg_pool2d_backward_box(
     dx_2 = dx_2 // WIDE * WIDE
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    w = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (w < W)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < W)
     n = row // CH
     c = row // H % C
     h = row % H
@@ -666,7 +666,7 @@ def avg_pool2d_backward_box(
     for r in range(win):
         for s in range(win):
             dy_p_num = h + pad - r
-            dy_q_num = w + pad - s
+            dy_q_num = col + pad - s
             dy = tl.load(
                 dy_ptr
                 + n * dy_0
@@ -684,7 +684,7 @@ def avg_pool2d_backward_box(
             ).to(COMPUTE)
             dx_sum += dy
     dx = dx_sum / (win * win)
-    tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + w * dx_3, dx, mask=inside)
+    tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + col * dx_3, dx, mask=inside)
 
 
 def choose_avg_pool2d_backward_dy_in_lines(

@@ -19,7 +19,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def batch_max_float_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -27,16 +27,16 @@ def batch_max_float_rows(
     D = D // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     y = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
 @triton.jit
 def batch_max_float_loop(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
@@ -46,9 +46,9 @@ def batch_max_float_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_max_acc = lib.nan_max(y_max_acc, x)
     y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
     tl.store(y_ptr + row * y_row, y_max, mask=row < rows)
@@ -56,7 +56,7 @@ def batch_max_float_loop(
 
 @triton.jit
 def batch_max_float_part(
-    x_ptr, y_max_part_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, y_max_part_ptr, rows, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -69,9 +69,9 @@ def batch_max_float_part(
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_max_acc = lib.nan_max(y_max_acc, x)
     tl.store(
         y_max_part_ptr + row * PARTS + part,
@@ -99,7 +99,7 @@ def batch_max_float_finish(
 
 @triton.jit
 def batch_max_int_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -107,16 +107,16 @@ def batch_max_int_rows(
     D = D // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
     y = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
 @triton.jit
 def batch_max_int_loop(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     T: tl.constexpr, LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -127,9 +127,9 @@ def batch_max_int_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
         y_acc = tl.maximum(y_acc, tl.where(inside, x, LOWEST))
     y = tl.max(y_acc, 1, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
@@ -137,7 +137,7 @@ def batch_max_int_loop(
 
 @triton.jit
 def batch_max_int_part(
-    x_ptr, y_part_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, y_part_ptr, rows, D, x_row, x_col, CHUNK,
     T: tl.constexpr, LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -150,9 +150,9 @@ def batch_max_int_part(
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
         y_acc = tl.maximum(y_acc, tl.where(inside, x, LOWEST))
     tl.store(y_part_ptr + row * PARTS + part, tl.max(y_acc, 1, keep_dims=True), mask=row < rows)
 
@@ -455,7 +455,7 @@ def batch_max(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def batch_max_backward_y_at_rows(
-    x_ptr, y_at_ptr, rows, D, x_row, x_d2, y_at_row,
+    x_ptr, y_at_ptr, rows, D, x_row, x_col, y_at_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -463,10 +463,10 @@ def batch_max_backward_y_at_rows(
     D = D // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d2 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d2 < D)
-    x = tl.load(x_ptr + row * x_row + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
-    place = tl.where(inside, d2, 2147483647).to(tl.int32)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_at_best, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
     tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < rows)
@@ -474,7 +474,7 @@ def batch_max_backward_y_at_rows(
 
 @triton.jit
 def batch_max_backward_y_at_loop(
-    x_ptr, y_at_ptr, rows, D, x_row, x_d2, y_at_row,
+    x_ptr, y_at_ptr, rows, D, x_row, x_col, y_at_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -486,11 +486,11 @@ def batch_max_backward_y_at_loop(
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     for start in range(0, D, BLOCK):
-        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d2 < D)
-        x = tl.load(x_ptr + row * x_row + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_at_best, y_at_at = lib.first_max(
-            y_at_best, y_at_at, x, tl.where(inside, d2, 2147483647).to(PLACE)
+            y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
         )
     y_at_best, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
@@ -499,7 +499,7 @@ def batch_max_backward_y_at_loop(
 
 @triton.jit
 def batch_max_backward_y_at_part(
-    x_ptr, y_at_best_ptr, y_at_at_ptr, rows, D, x_row, x_d2, CHUNK,
+    x_ptr, y_at_best_ptr, y_at_at_ptr, rows, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -513,11 +513,11 @@ def batch_max_backward_y_at_part(
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d2 < D)
-        x = tl.load(x_ptr + row * x_row + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_at_best, y_at_at = lib.first_max(
-            y_at_best, y_at_at, x, tl.where(inside, d2, 2147483647).to(PLACE)
+            y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
         )
     y_at_best, y_at_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
     y_at_at = y_at_at.to(tl.int64)
@@ -548,7 +548,7 @@ def batch_max_backward_y_at_finish(
 
 @triton.jit
 def batch_max_backward_dx_tile(
-    y_at_ptr, dy_ptr, dx_ptr, rows, D, y_at_row, dy_row, dx_row, dx_d,
+    y_at_ptr, dy_ptr, dx_ptr, rows, D, y_at_row, dy_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
@@ -557,12 +557,12 @@ def batch_max_backward_dx_tile(
     dx_row = dx_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (d < D)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < D)
     y_at = tl.load(y_at_ptr + row * y_at_row, mask=row < rows)
     dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
-    dx = tl.where(d == y_at, dy, 0.0)
-    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+    dx = tl.where(col == y_at, dy, 0.0)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 def choose_batch_max_backward_y_at(

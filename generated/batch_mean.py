@@ -81,19 +81,17 @@ def batch_mean_part(
 
 @triton.jit
 def batch_mean_finish(
-    y_sum_part_ptr, y_ptr, rows, cols, y_row,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    y_sum_part_ptr, y_ptr, rows, count, y_row,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    y = y_sum / cols
+    y = y_sum / count
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
@@ -172,8 +170,8 @@ def launch_batch_mean(x, y) -> None:
         grid = (lib.cdiv(rows, config["MERGE"]),)
         batch_mean_finish[grid](
             y_sum_part, y, batch, H * W, y.stride(0),
-            WIDE=math.gcd(16, H * W), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )  # fmt: skip
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)

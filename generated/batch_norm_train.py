@@ -21,8 +21,8 @@ from tritongen import lib, runtime
 
 @triton.jit
 def batch_norm_train_rows(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, cols, HW, x_n, x_c, x_hw, gain_c, bias_c, y_n,
-    y_c, y_hw,
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, cols, HW, x_n, x_row, x_hw, gain_row,
+    bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -30,30 +30,30 @@ def batch_norm_train_rows(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     y_n = y_n // WIDE * WIDE
-    y_c = y_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    y_row = y_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols)
+    inside = (row < C) & (col < cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
-    x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
     mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
-    bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
+    bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
     y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(y_ptr + n * y_n + c * y_c + hw * y_hw, y, mask=inside)
+    tl.store(y_ptr + n * y_n + row * y_row + hw * y_hw, y, mask=inside)
 
 
 @triton.jit
 def batch_norm_train_lines(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_c, x_hw, gain_c, bias_c,
-    y_n, y_c, y_hw,
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_row, x_hw, gain_row,
+    bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -61,17 +61,17 @@ def batch_norm_train_lines(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     y_n = y_n // WIDE * WIDE
-    y_c = y_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64)
-    n = tl.arange(0, LINES)[:, None]
+    y_row = y_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64)
+    line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    inside = (n < N) & (col < cols)
+    inside = (line < N) & (col < cols)
 
     x = tl.load(
-        x_ptr + tl.cast(n, tl.int64) * x_n + c * x_c + tl.cast(col, tl.int64) * x_hw,
+        x_ptr + tl.cast(line, tl.int64) * x_n + row * x_row + tl.cast(col, tl.int64) * x_hw,
         mask=inside,
         other=0.0,
     ).to(COMPUTE)
@@ -79,18 +79,20 @@ def batch_norm_train_lines(
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c).to(COMPUTE)
-    bias = tl.load(bias_ptr + c * bias_c).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
+    bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(
-        y_ptr + tl.cast(n, tl.int64) * y_n + c * y_c + tl.cast(col, tl.int64) * y_hw, y, mask=inside
+        y_ptr + tl.cast(line, tl.int64) * y_n + row * y_row + tl.cast(col, tl.int64) * y_hw,
+        y,
+        mask=inside,
     )
 
 
 @triton.jit
 def batch_norm_train_lines_loop(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_c, x_hw, gain_c, bias_c,
-    y_n, y_c, y_hw,
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, N, cols, count, x_n, x_row, x_hw, gain_row,
+    bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -98,20 +100,20 @@ def batch_norm_train_lines_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     y_n = y_n // WIDE * WIDE
-    y_c = y_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64)
+    y_row = y_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, N, LINES):
-        n = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (n < N) & (col < cols)
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < N) & (col < cols)
         x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_hw,
+            x_ptr + line * x_n + row * x_row + col * x_hw,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
@@ -123,21 +125,23 @@ def batch_norm_train_lines_loop(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
     for start in range(0, N, LINES):
-        n = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (n < N) & (col < cols)
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < N) & (col < cols)
         x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
+            x_ptr + line * x_n + row * x_row + col * x_hw,
+            mask=inside,
+            eviction_policy="evict_first",
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c * gain_c).to(COMPUTE)
-        bias = tl.load(bias_ptr + c * bias_c).to(COMPUTE)
+        gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
         y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + n * y_n + c * y_c + col * y_hw, y, mask=inside)
+        tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
 
 @triton.jit
 def batch_norm_train_loop(
-    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, N, cols, count, x_n, x_c, x_hw, gain_c,
-    bias_c, y_n, y_c, y_hw,
+    x_ptr, gain_ptr, bias_ptr, y_ptr, eps, C, N, cols, count, x_n, x_row, x_hw, gain_row,
+    bias_row, y_n, y_row, y_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -145,22 +149,22 @@ def batch_norm_train_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     y_n = y_n // WIDE * WIDE
-    y_c = y_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    y_row = y_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (row < C) & (col < cols)
         x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_hw,
+            x_ptr + line * x_n + row * x_row + col * x_hw,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
@@ -172,23 +176,25 @@ def batch_norm_train_loop(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (row < C) & (col < cols)
         x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
+            x_ptr + line * x_n + row * x_row + col * x_hw,
+            mask=inside,
+            eviction_policy="evict_first",
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
-        bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
         y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + n * y_n + c * y_c + col * y_hw, y, mask=inside)
+        tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
 
 @triton.jit
 def batch_norm_train_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_c, x_hw,
-    CHUNK,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row,
+    x_hw, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -196,8 +202,8 @@ def batch_norm_train_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
@@ -205,23 +211,25 @@ def batch_norm_train_part(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-    tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
-    tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
-    tl.store(var_sum_count_ptr + c * PARTS + part, var_sum_count, mask=c < C)
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
 
 
 @triton.jit
 def batch_norm_train_lanes_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_c, x_hw,
-    CHUNK,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, C, N, cols, x_n, x_row,
+    x_hw, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -229,8 +237,8 @@ def batch_norm_train_lanes_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
@@ -238,17 +246,19 @@ def batch_norm_train_lanes_part(
     squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     count = tl.full((1, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         count += (col < cols).to(COMPUTE)
         mean, squares = lib.take_each(mean, squares, count, x, inside)
     mu_sum, var_sum = lib.merge_moments(mean * count, squares, count)
-    tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
-    tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
-    tl.store(var_sum_count_ptr + c * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=c < C)
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
+    tl.store(var_sum_count_ptr + row * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=row < C)
 
 
 @triton.jit
@@ -257,27 +267,29 @@ def batch_norm_train_lanes_merge(
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged into the first of them."""
-    c = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     mu_sum_parts = tl.load(
-        mu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     var_sum_parts = tl.load(
-        var_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     var_sum_counts = tl.load(
-        var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    tl.store(mu_sum_part_ptr + c * PARTS, mu_sum, mask=c < C)
-    tl.store(var_sum_part_ptr + c * PARTS, var_sum, mask=c < C)
-    tl.store(var_sum_count_ptr + c * PARTS, tl.sum(var_sum_counts, 1, keep_dims=True), mask=c < C)
+    tl.store(mu_sum_part_ptr + row * PARTS, mu_sum, mask=row < C)
+    tl.store(var_sum_part_ptr + row * PARTS, var_sum, mask=row < C)
+    tl.store(
+        var_sum_count_ptr + row * PARTS, tl.sum(var_sum_counts, 1, keep_dims=True), mask=row < C
+    )
 
 
 @triton.jit
 def batch_norm_train_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, gain_ptr, bias_ptr, y_ptr,
-    eps, C, N, cols, count, x_n, x_c, x_hw, gain_c, bias_c, y_n, y_c, y_hw, CHUNK,
+    eps, C, N, cols, count, x_n, x_row, x_hw, gain_row, bias_row, y_n, y_row, y_hw, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -285,38 +297,38 @@ def batch_norm_train_finish(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     y_n = y_n // WIDE * WIDE
-    y_c = y_c // WIDE * WIDE
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    y_row = y_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum_parts = tl.load(
-        mu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     var_sum_parts = tl.load(
-        var_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     var_sum_counts = tl.load(
-        var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
-        bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
         y = (x - mu) * rsqrt_var * gain + bias
-        tl.store(y_ptr + n * y_n + c * y_c + col * y_hw, y, mask=inside)
+        tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
 
 def choose_batch_norm_train(
@@ -592,8 +604,8 @@ def batch_norm_train(
 @triton.jit
 def batch_norm_train_backward_var_sum_rows(
     x_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, dgain_ptr, dbias_ptr,
-    eps, C, cols, HW, x_n, x_c, x_hw, var_sum_c, dy_n, dy_c, dy_hw, dy_rsqrt_sum_c, gain_c,
-    dx_n, dx_c, dx_hw, dgain_c, dbias_c,
+    eps, C, cols, HW, x_n, x_row, x_hw, var_sum_row, dy_n, dy_row, dy_hw, dy_rsqrt_sum_row,
+    gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -601,44 +613,44 @@ def batch_norm_train_backward_var_sum_rows(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     dx_n = dx_n // WIDE * WIDE
-    dx_c = dx_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols)
+    inside = (row < C) & (col < cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
-    x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
     mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
-    tl.store(var_sum_ptr + c * var_sum_c, var_sum, mask=c < C)
-    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < C)
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
-    tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=c < C)
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < C)
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
     var = var_sum / cols
     y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-    tl.store(dx_ptr + n * dx_n + c * dx_c + hw * dx_hw, dx, mask=inside)
+    tl.store(dx_ptr + n * dx_n + row * dx_row + hw * dx_hw, dx, mask=inside)
     dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0), 1, keep_dims=True)
-    tl.store(dgain_ptr + c * dgain_c, dgain, mask=c < C)
-    tl.store(dbias_ptr + c * dbias_c, dmu_sum, mask=c < C)
+    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
+    tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=row < C)
 
 
 @triton.jit
 def batch_norm_train_backward_var_sum_lines(
     x_ptr, var_sum_ptr, dy_ptr, dy_rsqrt_sum_ptr, gain_ptr, dx_ptr, dgain_ptr, dbias_ptr,
-    eps, N, cols, count, x_n, x_c, x_hw, var_sum_c, dy_n, dy_c, dy_hw, dy_rsqrt_sum_c,
-    gain_c, dx_n, dx_c, dx_hw, dgain_c, dbias_c,
+    eps, N, cols, count, x_n, x_row, x_hw, var_sum_row, dy_n, dy_row, dy_hw,
+    dy_rsqrt_sum_row, gain_row, dx_n, dx_row, dx_hw, dgain_row, dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     LINES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -646,56 +658,56 @@ def batch_norm_train_backward_var_sum_lines(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     dx_n = dx_n // WIDE * WIDE
-    dx_c = dx_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64)
-    n = tl.arange(0, LINES)[:, None]
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64)
+    line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    inside = (n < N) & (col < cols)
+    inside = (line < N) & (col < cols)
 
     x = tl.load(
-        x_ptr + tl.cast(n, tl.int64) * x_n + c * x_c + tl.cast(col, tl.int64) * x_hw,
+        x_ptr + tl.cast(line, tl.int64) * x_n + row * x_row + tl.cast(col, tl.int64) * x_hw,
         mask=inside,
         other=0.0,
     ).to(COMPUTE)
     mu = tl.sum(x) / count
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0))
-    tl.store(var_sum_ptr + c * var_sum_c, var_sum)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum)
     dy = tl.load(
-        dy_ptr + tl.cast(n, tl.int64) * dy_n + c * dy_c + tl.cast(col, tl.int64) * dy_hw,
+        dy_ptr + tl.cast(line, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_hw,
         mask=inside,
         other=0.0,
     ).to(COMPUTE)
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0))
-    tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum)
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum)
     dmu_sum = tl.sum(dy)
     var = var_sum / count
     y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / count
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(
-        dx_ptr + tl.cast(n, tl.int64) * dx_n + c * dx_c + tl.cast(col, tl.int64) * dx_hw,
+        dx_ptr + tl.cast(line, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_hw,
         dx,
         mask=inside,
     )
     dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0))
-    tl.store(dgain_ptr + c * dgain_c, dgain)
-    tl.store(dbias_ptr + c * dbias_c, dmu_sum)
+    tl.store(dgain_ptr + row * dgain_row, dgain)
+    tl.store(dbias_ptr + row * dbias_row, dmu_sum)
 
 
 @triton.jit
 def batch_norm_train_backward_var_sum_loop(
     x_ptr, dy_ptr, gain_ptr, var_sum_ptr, dbias_ptr, dy_rsqrt_sum_ptr, dgain_ptr, dx_ptr,
-    eps, C, N, cols, count, x_n, x_c, x_hw, dy_n, dy_c, dy_hw, gain_c, var_sum_c, dbias_c,
-    dy_rsqrt_sum_c, dgain_c, dx_n, dx_c, dx_hw,
+    eps, C, N, cols, count, x_n, x_row, x_hw, dy_n, dy_row, dy_hw, gain_row, var_sum_row,
+    dbias_row, dy_rsqrt_sum_row, dgain_row, dx_n, dx_row, dx_hw,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -703,12 +715,12 @@ def batch_norm_train_backward_var_sum_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     dx_n = dx_n // WIDE * WIDE
-    dx_c = dx_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -716,12 +728,12 @@ def batch_norm_train_backward_var_sum_loop(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (row < C) & (col < cols)
         x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_hw,
+            x_ptr + line * x_n + row * x_row + col * x_hw,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
@@ -730,7 +742,7 @@ def batch_norm_train_backward_var_sum_loop(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
         dy = tl.load(
-            dy_ptr + n * dy_n + c * dy_c + col * dy_hw,
+            dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
@@ -740,25 +752,25 @@ def batch_norm_train_backward_var_sum_loop(
     mu = mu_sum / count
     var = var_sum / count
     y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-    tl.store(var_sum_ptr + c * var_sum_c, var_sum, mask=c < C)
-    tl.store(dbias_ptr + c * dbias_c, dmu_sum, mask=c < C)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < C)
+    tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=row < C)
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (row < C) & (col < cols)
         dy = tl.load(
-            dy_ptr + n * dy_n + c * dy_c + col * dy_hw,
+            dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
         ).to(COMPUTE)
         x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_hw,
+            x_ptr + line * x_n + row * x_row + col * x_hw,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
@@ -769,27 +781,31 @@ def batch_norm_train_backward_var_sum_loop(
     dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / count
-    tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=c < C)
-    tl.store(dgain_ptr + c * dgain_c, dgain_sum, mask=c < C)
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < C)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (row < C) & (col < cols)
         dy = tl.load(
-            dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, eviction_policy="evict_first"
+            dy_ptr + line * dy_n + row * dy_row + col * dy_hw,
+            mask=inside,
+            eviction_policy="evict_first",
         ).to(COMPUTE)
         x = tl.load(
-            x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
+            x_ptr + line * x_n + row * x_row + col * x_hw,
+            mask=inside,
+            eviction_policy="evict_first",
         ).to(COMPUTE)
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_hw, dx, mask=inside)
+        tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
 
 
 @triton.jit
 def batch_norm_train_backward_var_sum_part1(
     x_ptr, dy_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr,
-    C, N, cols, x_n, x_c, x_hw, dy_n, dy_c, dy_hw, CHUNK,
+    C, N, cols, x_n, x_row, x_hw, dy_n, dy_row, dy_hw, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -797,10 +813,10 @@ def batch_norm_train_backward_var_sum_part1(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
@@ -809,21 +825,25 @@ def batch_norm_train_backward_var_sum_part1(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         dmu_sum_acc += dy
-    tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
-    tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
-    tl.store(var_sum_count_ptr + c * PARTS + part, var_sum_count, mask=c < C)
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < C)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < C)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < C)
     tl.store(
-        dmu_sum_part_ptr + c * PARTS + part, tl.sum(dmu_sum_acc, 1, keep_dims=True), mask=c < C
+        dmu_sum_part_ptr + row * PARTS + part, tl.sum(dmu_sum_acc, 1, keep_dims=True), mask=row < C
     )
 
 
@@ -831,7 +851,7 @@ def batch_norm_train_backward_var_sum_part1(
 def batch_norm_train_backward_var_sum_part2(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
     dy_ptr, x_ptr, dy_rsqrt_sum_part_ptr, dgain_sum_part_ptr, eps, C, N, cols, count,
-    gain_c, dy_n, dy_c, dy_hw, x_n, x_c, x_hw, CHUNK,
+    gain_row, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -839,52 +859,58 @@ def batch_norm_train_backward_var_sum_part2(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum_parts = tl.load(
-        mu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     var_sum_parts = tl.load(
-        var_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     var_sum_counts = tl.load(
-        var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / count
     var = var_sum / count
     y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
         dgain_sum_acc += tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0)
     tl.store(
-        dy_rsqrt_sum_part_ptr + c * PARTS + part,
+        dy_rsqrt_sum_part_ptr + row * PARTS + part,
         tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
-        mask=c < C,
+        mask=row < C,
     )
     tl.store(
-        dgain_sum_part_ptr + c * PARTS + part, tl.sum(dgain_sum_acc, 1, keep_dims=True), mask=c < C
+        dgain_sum_part_ptr + row * PARTS + part,
+        tl.sum(dgain_sum_acc, 1, keep_dims=True),
+        mask=row < C,
     )
 
 
@@ -892,8 +918,9 @@ def batch_norm_train_backward_var_sum_part2(
 def batch_norm_train_backward_var_sum_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, gain_ptr,
     var_sum_ptr, dbias_ptr, dy_rsqrt_sum_part_ptr, dgain_sum_part_ptr, dy_rsqrt_sum_ptr,
-    dgain_ptr, dy_ptr, x_ptr, dx_ptr, eps, C, N, cols, count, gain_c, var_sum_c, dbias_c,
-    dy_rsqrt_sum_c, dgain_c, dy_n, dy_c, dy_hw, x_n, x_c, x_hw, dx_n, dx_c, dx_hw, CHUNK,
+    dgain_ptr, dy_ptr, x_ptr, dx_ptr, eps, C, N, cols, count, gain_row, var_sum_row,
+    dbias_row, dy_rsqrt_sum_row, dgain_row, dy_n, dy_row, dy_hw, x_n, x_row, x_hw, dx_n,
+    dx_row, dx_hw, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -901,65 +928,65 @@ def batch_norm_train_backward_var_sum_finish(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
     dx_n = dx_n // WIDE * WIDE
-    dx_c = dx_c // WIDE * WIDE
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum_parts = tl.load(
-        mu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     var_sum_parts = tl.load(
-        var_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     var_sum_counts = tl.load(
-        var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
-        dmu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / count
     var = var_sum / count
     y_rsqrt = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
-    tl.store(var_sum_ptr + c * var_sum_c, var_sum, mask=(c < C) & (part == 0))
-    tl.store(dbias_ptr + c * dbias_c, dmu_sum, mask=(c < C) & (part == 0))
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < C) & (part == 0))
+    tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=(row < C) & (part == 0))
     dy_rsqrt_sum_parts = tl.load(
-        dy_rsqrt_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
     dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / count
-    tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=(c < C) & (part == 0))
-    tl.store(dgain_ptr + c * dgain_c, dgain_sum, mask=(c < C) & (part == 0))
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < C) & (part == 0))
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < C) & (part == 0))
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_hw, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside).to(COMPUTE)
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_hw, dx, mask=inside)
+        tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
 
 
 @triton.jit
 def batch_norm_train_backward_deps_rows(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_c,
-    dy_rsqrt_sum_c, gain_c,
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_col,
+    dy_rsqrt_sum_col, gain_col,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -967,14 +994,14 @@ def batch_norm_train_backward_deps_rows(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     C = C // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    c = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (c < C)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < 1) & (col < C)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    var_sum = tl.load(var_sum_ptr + c * var_sum_c, mask=c < C)
+    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
     var = var_sum / count
     y_rsqrt = lib.rsqrt(var + eps)
-    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, mask=c < C)
-    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
+    gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
     deps = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0),
         1,
@@ -985,8 +1012,8 @@ def batch_norm_train_backward_deps_rows(
 
 @triton.jit
 def batch_norm_train_backward_deps_loop(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_c,
-    dy_rsqrt_sum_c, gain_c,
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, C, count, var_sum_col,
+    dy_rsqrt_sum_col, gain_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -997,13 +1024,13 @@ def batch_norm_train_backward_deps_loop(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, C, BLOCK):
-        c = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (c < C)
-        var_sum = tl.load(var_sum_ptr + c * var_sum_c, mask=c < C)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < C)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
         var = var_sum / count
         y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, mask=c < C)
-        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
         deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
@@ -1011,8 +1038,8 @@ def batch_norm_train_backward_deps_loop(
 
 @triton.jit
 def batch_norm_train_backward_deps_part(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, C, count, var_sum_c,
-    dy_rsqrt_sum_c, gain_c, CHUNK,
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, C, count, var_sum_col,
+    dy_rsqrt_sum_col, gain_col, CHUNK,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1025,13 +1052,13 @@ def batch_norm_train_backward_deps_part(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        c = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (c < C)
-        var_sum = tl.load(var_sum_ptr + c * var_sum_c, mask=c < C)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < C)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
         var = var_sum / count
         y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, mask=c < C)
-        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
         deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     tl.store(
         deps_sum_part_ptr + row * PARTS + part,

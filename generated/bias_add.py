@@ -160,51 +160,53 @@ def bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def bias_add_backward_rows(
-    dy_ptr, db_ptr, C, cols, HW, dy_n, dy_c, dy_hw, db_c,
+    dy_ptr, db_ptr, C, cols, HW, dy_n, dy_row, dy_hw, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols)
+    inside = (row < C) & (col < cols)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
-    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
-    tl.store(db_ptr + c * db_c, db, mask=c < C)
+    tl.store(db_ptr + row * db_row, db, mask=row < C)
 
 
 @triton.jit
 def bias_add_backward_loop(
-    dy_ptr, db_ptr, C, N, cols, dy_n, dy_c, dy_hw, db_c,
+    dy_ptr, db_ptr, C, N, cols, dy_n, dy_row, dy_hw, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + c * db_c, db_sum, mask=c < C)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < C)
 
 
 @triton.jit
 def bias_add_backward_part(
-    dy_ptr, db_sum_part_ptr, C, N, cols, dy_n, dy_c, dy_hw, CHUNK,
+    dy_ptr, db_sum_part_ptr, C, N, cols, dy_n, dy_row, dy_hw, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -212,35 +214,39 @@ def bias_add_backward_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_hw, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         db_sum_acc += dy
-    tl.store(db_sum_part_ptr + c * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=c < C)
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < C
+    )
 
 
 @triton.jit
 def bias_add_backward_finish(
-    db_sum_part_ptr, db_ptr, C, db_c,
+    db_sum_part_ptr, db_ptr, C, db_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    c = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     db_sum_parts = tl.load(
-        db_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + c * db_c, db_sum, mask=c < C)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < C)
 
 
 def choose_bias_add_backward(

@@ -17,7 +17,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def bmm_tf32x3(
-    a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_i, y_m, y_n,
+    a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
@@ -62,7 +62,7 @@ def bmm_tf32x3(
                 inside = (m < M) & (n < N)
                 y_sum = y_sum_quarters[quarter]
                 if y_tiles is None:
-                    tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                    tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
                 else:
                     y_tiles.store(
                         [batch.to(tl.int32), first_m, column],
@@ -72,7 +72,7 @@ def bmm_tf32x3(
 
 @triton.jit
 def bmm_left_ahead(
-    b_tiles, a_tiles, y_tiles, y_ptr, B, M, N, K, y_i, y_m, y_n,
+    b_tiles, a_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
     B_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -113,7 +113,7 @@ def bmm_left_ahead(
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
             if y_tiles is None:
-                tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
             else:
                 y_tiles.store(
                     [batch.to(tl.int32), first_m, column],
@@ -123,7 +123,7 @@ def bmm_left_ahead(
 
 @triton.jit
 def bmm_right_ahead(
-    a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_i, y_m, y_n,
+    a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
     A_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -163,7 +163,7 @@ def bmm_right_ahead(
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
             if y_tiles is None:
-                tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
             else:
                 y_tiles.store(
                     [batch.to(tl.int32), first_m, column],
@@ -173,7 +173,7 @@ def bmm_right_ahead(
 
 @triton.jit
 def bmm_persistent(
-    a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_i, y_m, y_n,
+    a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
     A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -209,7 +209,7 @@ def bmm_persistent(
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
             if y_tiles is None:
-                tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
             else:
                 y_tiles.store(
                     [batch.to(tl.int32), first_m, column],
@@ -219,7 +219,7 @@ def bmm_persistent(
 
 @triton.jit
 def bmm_strips(
-    a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_i, y_m, y_n,
+    a_tiles, b_tiles, y_tiles, y_ptr, B, M, N, K, y_batch, y_m, y_n,
     A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -276,7 +276,7 @@ def bmm_strips(
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
             if y_tiles is None:
-                tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+                tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
             else:
                 y_tiles.store(
                     [batch.to(tl.int32), first_row, first_n],
@@ -328,7 +328,8 @@ def bmm_parts(
 
 @triton.jit
 def bmm_tiles(
-    a_ptr, b_ptr, y_ptr, B, M, N, K, a_i, a_m, a_k, b_i, b_k, b_n, y_i, y_m, y_n,
+    a_ptr, b_ptr, y_ptr, B, M, N, K, a_batch, a_m, a_k, b_batch, b_k, b_n, y_batch, y_m,
+    y_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -343,23 +344,23 @@ def bmm_tiles(
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a = tl.load(
-            a_ptr + batch * a_i + m * a_m + k[None, :] * a_k,
+            a_ptr + batch * a_batch + m * a_m + k[None, :] * a_k,
             mask=(m < M) & (k[None, :] < K),
             other=0.0,
         )
         b = tl.load(
-            b_ptr + batch * b_i + k[:, None] * b_k + n * b_n,
+            b_ptr + batch * b_batch + k[:, None] * b_k + n * b_n,
             mask=(n < N) & (k[:, None] < K),
             other=0.0,
         )
         y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+    tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 @triton.jit
 def bmm_pointer_parts(
-    a_ptr, b_ptr, y_sum_parts_ptr, B, M, N, K, a_i, a_m, a_k, b_i, b_k, b_n, CHUNK,
+    a_ptr, b_ptr, y_sum_parts_ptr, B, M, N, K, a_batch, a_m, a_k, b_batch, b_k, b_n, CHUNK,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -377,12 +378,12 @@ def bmm_pointer_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a = tl.load(
-            a_ptr + batch * a_i + m * a_m + k[None, :] * a_k,
+            a_ptr + batch * a_batch + m * a_m + k[None, :] * a_k,
             mask=(m < M) & (k[None, :] < K),
             other=0.0,
         )
         b = tl.load(
-            b_ptr + batch * b_i + k[:, None] * b_k + n * b_n,
+            b_ptr + batch * b_batch + k[:, None] * b_k + n * b_n,
             mask=(n < N) & (k[:, None] < K),
             other=0.0,
         )
@@ -397,7 +398,7 @@ def bmm_pointer_parts(
 
 @triton.jit
 def bmm_combine(
-    y_sum_parts_ptr, y_ptr, B, M, N, y_i, y_m, y_n,
+    y_sum_parts_ptr, y_ptr, B, M, N, y_batch, y_m, y_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -415,7 +416,7 @@ def bmm_combine(
             mask=inside,
             other=0,
         )
-    tl.store(y_ptr + batch * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+    tl.store(y_ptr + batch * y_batch + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 def choose_bmm(
@@ -861,7 +862,7 @@ def bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def bmm_backward_da_tf32x3(
-    dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_i, da_m, da_k2,
+    dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
@@ -906,7 +907,7 @@ def bmm_backward_da_tf32x3(
                 inside = (m < M) & (n < K)
                 da_sum = da_sum_quarters[quarter]
                 if da_tiles is None:
-                    tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
+                    tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
                 else:
                     da_tiles.store(
                         [batch.to(tl.int32), first_m, column],
@@ -916,7 +917,7 @@ def bmm_backward_da_tf32x3(
 
 @triton.jit
 def bmm_backward_da_left_ahead(
-    b_tiles, dy_tiles, da_tiles, da_ptr, B, M, K, N, da_i, da_m, da_k2,
+    b_tiles, dy_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
     B_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -957,7 +958,7 @@ def bmm_backward_da_left_ahead(
             inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
             else:
                 da_tiles.store(
                     [batch.to(tl.int32), first_m, column],
@@ -967,7 +968,7 @@ def bmm_backward_da_left_ahead(
 
 @triton.jit
 def bmm_backward_da_right_ahead(
-    dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_i, da_m, da_k2,
+    dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
     DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1007,7 +1008,7 @@ def bmm_backward_da_right_ahead(
             inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
             else:
                 da_tiles.store(
                     [batch.to(tl.int32), first_m, column],
@@ -1017,7 +1018,7 @@ def bmm_backward_da_right_ahead(
 
 @triton.jit
 def bmm_backward_da_persistent(
-    dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_i, da_m, da_k2,
+    dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
     DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1053,7 +1054,7 @@ def bmm_backward_da_persistent(
             inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
             else:
                 da_tiles.store(
                     [batch.to(tl.int32), first_m, column],
@@ -1063,7 +1064,7 @@ def bmm_backward_da_persistent(
 
 @triton.jit
 def bmm_backward_da_strips(
-    dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_i, da_m, da_k2,
+    dy_tiles, b_tiles, da_tiles, da_ptr, B, M, K, N, da_batch, da_m, da_n,
     DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1120,7 +1121,7 @@ def bmm_backward_da_strips(
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
             if da_tiles is None:
-                tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
             else:
                 da_tiles.store(
                     [batch.to(tl.int32), first_row, first_n],
@@ -1172,7 +1173,8 @@ def bmm_backward_da_parts(
 
 @triton.jit
 def bmm_backward_da_tiles(
-    dy_ptr, b_ptr, da_ptr, B, M, K, N, dy_i, dy_m, dy_n, b_i, b_k2, b_n, da_i, da_m, da_k2,
+    dy_ptr, b_ptr, da_ptr, B, M, K, N, dy_batch, dy_m, dy_n, b_batch, b_n, b_n2, da_batch,
+    da_m, da_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1187,23 +1189,24 @@ def bmm_backward_da_tiles(
     for start in range(0, N, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + batch * dy_i + m * dy_m + k[None, :] * dy_n,
+            dy_ptr + batch * dy_batch + m * dy_m + k[None, :] * dy_n,
             mask=(m < M) & (k[None, :] < N),
             other=0.0,
         )
         b = tl.load(
-            b_ptr + batch * b_i + n * b_k2 + k[:, None] * b_n,
+            b_ptr + batch * b_batch + n * b_n + k[:, None] * b_n2,
             mask=(n < K) & (k[:, None] < N),
             other=0.0,
         )
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
-    tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
+    tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
 
 
 @triton.jit
 def bmm_backward_da_pointer_parts(
-    dy_ptr, b_ptr, da_sum_parts_ptr, B, M, K, N, dy_i, dy_m, dy_n, b_i, b_k2, b_n, CHUNK,
+    dy_ptr, b_ptr, da_sum_parts_ptr, B, M, K, N, dy_batch, dy_m, dy_n, b_batch, b_n, b_n2,
+    CHUNK,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1221,12 +1224,12 @@ def bmm_backward_da_pointer_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + batch * dy_i + m * dy_m + k[None, :] * dy_n,
+            dy_ptr + batch * dy_batch + m * dy_m + k[None, :] * dy_n,
             mask=(m < M) & (k[None, :] < N),
             other=0.0,
         )
         b = tl.load(
-            b_ptr + batch * b_i + n * b_k2 + k[:, None] * b_n,
+            b_ptr + batch * b_batch + n * b_n + k[:, None] * b_n2,
             mask=(n < K) & (k[:, None] < N),
             other=0.0,
         )
@@ -1241,7 +1244,7 @@ def bmm_backward_da_pointer_parts(
 
 @triton.jit
 def bmm_backward_da_combine(
-    da_sum_parts_ptr, da_ptr, B, M, K, da_i, da_m, da_k2,
+    da_sum_parts_ptr, da_ptr, B, M, K, da_batch, da_m, da_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1259,12 +1262,12 @@ def bmm_backward_da_combine(
             mask=inside,
             other=0,
         )
-    tl.store(da_ptr + batch * da_i + m * da_m + n * da_k2, da_sum, mask=inside)
+    tl.store(da_ptr + batch * da_batch + m * da_m + n * da_n, da_sum, mask=inside)
 
 
 @triton.jit
 def bmm_backward_db_tf32x3(
-    dy_tiles, a_tiles, db_ptr, B, N, K, M, db_i, db_k, db_n,
+    dy_tiles, a_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
@@ -1308,12 +1311,12 @@ def bmm_backward_db_tf32x3(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
                 inside = (m < N) & (n < K)
                 db_sum = db_sum_quarters[quarter]
-                tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
+                tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def bmm_backward_db_left_ahead(
-    a_tiles, dy_tiles, db_ptr, B, N, K, M, db_i, db_k, db_n,
+    a_tiles, dy_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
     A_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1353,12 +1356,12 @@ def bmm_backward_db_left_ahead(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def bmm_backward_db_right_ahead(
-    dy_tiles, a_tiles, db_ptr, B, N, K, M, db_i, db_k, db_n,
+    dy_tiles, a_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
     DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1397,12 +1400,12 @@ def bmm_backward_db_right_ahead(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def bmm_backward_db_persistent(
-    dy_tiles, a_tiles, db_ptr, B, N, K, M, db_i, db_k, db_n,
+    dy_tiles, a_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
     DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1437,12 +1440,12 @@ def bmm_backward_db_persistent(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def bmm_backward_db_strips(
-    dy_tiles, a_tiles, db_ptr, B, N, K, M, db_i, db_k, db_n,
+    dy_tiles, a_tiles, db_ptr, B, N, K, M, db_batch, db_n, db_m,
     DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1498,7 +1501,7 @@ def bmm_backward_db_strips(
             db_sum = (db_sum_0, db_sum_1, db_sum_2)[strip]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
-            tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1545,7 +1548,8 @@ def bmm_backward_db_parts(
 
 @triton.jit
 def bmm_backward_db_tiles(
-    dy_ptr, a_ptr, db_ptr, B, N, K, M, dy_i, dy_m, dy_n, a_i, a_m, a_k, db_i, db_k, db_n,
+    dy_ptr, a_ptr, db_ptr, B, N, K, M, dy_batch, dy_m, dy_m2, a_batch, a_m, a_n, db_batch,
+    db_n, db_m,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1560,23 +1564,24 @@ def bmm_backward_db_tiles(
     for start in range(0, M, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + batch * dy_i + k[None, :] * dy_m + m * dy_n,
+            dy_ptr + batch * dy_batch + k[None, :] * dy_m + m * dy_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         )
         a = tl.load(
-            a_ptr + batch * a_i + k[:, None] * a_m + n * a_k,
+            a_ptr + batch * a_batch + k[:, None] * a_m + n * a_n,
             mask=(n < K) & (k[:, None] < M),
             other=0.0,
         )
         db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
-    tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
+    tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def bmm_backward_db_pointer_parts(
-    dy_ptr, a_ptr, db_sum_parts_ptr, B, N, K, M, dy_i, dy_m, dy_n, a_i, a_m, a_k, CHUNK,
+    dy_ptr, a_ptr, db_sum_parts_ptr, B, N, K, M, dy_batch, dy_m, dy_m2, a_batch, a_m, a_n,
+    CHUNK,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1594,12 +1599,12 @@ def bmm_backward_db_pointer_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + batch * dy_i + k[None, :] * dy_m + m * dy_n,
+            dy_ptr + batch * dy_batch + k[None, :] * dy_m + m * dy_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         )
         a = tl.load(
-            a_ptr + batch * a_i + k[:, None] * a_m + n * a_k,
+            a_ptr + batch * a_batch + k[:, None] * a_m + n * a_n,
             mask=(n < K) & (k[:, None] < M),
             other=0.0,
         )
@@ -1614,7 +1619,7 @@ def bmm_backward_db_pointer_parts(
 
 @triton.jit
 def bmm_backward_db_combine(
-    db_sum_parts_ptr, db_ptr, B, N, K, db_i, db_k, db_n,
+    db_sum_parts_ptr, db_ptr, B, N, K, db_batch, db_n, db_m,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1632,7 +1637,7 @@ def bmm_backward_db_combine(
             mask=inside,
             other=0,
         )
-    tl.store(db_ptr + batch * db_i + n * db_k + m * db_n, db_sum, mask=inside)
+    tl.store(db_ptr + batch * db_batch + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 def choose_bmm_backward_da(

@@ -19,78 +19,80 @@ from tritongen import lib, runtime
 
 @triton.jit
 def column_sum_rows(
-    x_ptr, y_ptr, D, N, x_n, x_d, y_d,
+    x_ptr, y_ptr, D, N, x_col, x_row, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    n = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (d < D) & (n < N)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+    x_col = x_col // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < D) & (col < N)
+    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside, other=0.0).to(COMPUTE)
     y = tl.sum(x, 1, keep_dims=True)
-    tl.store(y_ptr + d * y_d, y, mask=d < D)
+    tl.store(y_ptr + row * y_row, y, mask=row < D)
 
 
 @triton.jit
 def column_sum_loop(
-    x_ptr, y_ptr, D, N, x_n, x_d, y_d,
+    x_ptr, y_ptr, D, N, x_col, x_row, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_col = x_col // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, N, BLOCK):
-        n = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (n < N)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < D) & (col < N)
+        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    tl.store(y_ptr + d * y_d, y_sum, mask=d < D)
+    tl.store(y_ptr + row * y_row, y_sum, mask=row < D)
 
 
 @triton.jit
 def column_sum_part(
-    x_ptr, y_sum_part_ptr, D, N, x_n, x_d, CHUNK,
+    x_ptr, y_sum_part_ptr, D, N, x_col, x_row, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_col = x_col // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, N)
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        n = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (n < N)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < D) & (col < N)
+        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
-    tl.store(y_sum_part_ptr + d * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=d < D)
+    tl.store(
+        y_sum_part_ptr + row * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < D
+    )
 
 
 @triton.jit
 def column_sum_finish(
-    y_sum_part_ptr, y_ptr, D, y_d,
+    y_sum_part_ptr, y_ptr, D, y_row,
     WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    d = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_sum_parts = tl.load(
-        y_sum_part_ptr + d * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
+        y_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    tl.store(y_ptr + d * y_d, y_sum, mask=d < D)
+    tl.store(y_ptr + row * y_row, y_sum, mask=row < D)
 
 
 def choose_column_sum(

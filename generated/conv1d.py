@@ -24,29 +24,29 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv1d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, Cg, L, L_groups, groups, x_i0i1, x_i2, x_i3, x_packed_i0,
-    x_packed_i3, x_packed_i1, x_packed_i2,
+    x_ptr, x_packed_ptr, rows, Cg, L, L_groups, groups, x_i0i1, x_col, x_i3, x_packed_i0,
+    x_packed_i3, x_packed_i1, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     x_i0i1 = x_i0i1 // WIDE * WIDE
-    x_i2 = x_i2 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
     x_packed_i0 = x_packed_i0 // WIDE * WIDE
     x_packed_i1 = x_packed_i1 // WIDE * WIDE
-    x_packed_i2 = x_packed_i2 // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i2 < Cg)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Cg)
     i0i1 = row // L
     i3 = row % L
     i0 = row // L_groups
     i1 = row // L % groups
-    x = tl.load(x_ptr + i0i1 * x_i0i1 + i2 * x_i2 + i3 * x_i3, mask=inside)
+    x = tl.load(x_ptr + i0i1 * x_i0i1 + col * x_col + i3 * x_i3, mask=inside)
     tl.store(
-        x_packed_ptr + i0 * x_packed_i0 + i3 * x_packed_i3 + i1 * x_packed_i1 + i2 * x_packed_i2,
+        x_packed_ptr + i0 * x_packed_i0 + i3 * x_packed_i3 + i1 * x_packed_i1 + col * x_packed_col,
         x,
         mask=inside,
     )
@@ -54,23 +54,23 @@ def conv1d_x_packed_tile(
 
 @triton.jit
 def conv1d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, Cg, R, w_i0, w_i1, w_i2, w_packed_row, w_packed_i1,
+    w_ptr, w_packed_ptr, rows, Cg, R, w_i0, w_col, w_i2, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     w_i0 = w_i0 // WIDE * WIDE
-    w_i1 = w_i1 // WIDE * WIDE
-    w_packed_i1 = w_packed_i1 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < Cg)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Cg)
     i0 = row // R
     i2 = row % R
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2 * w_i2, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2 * w_i2, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
@@ -128,8 +128,8 @@ def conv1d_patches(
 @triton.jit
 def conv1d_taps(
     x_padded_ptr, w_padded_ptr, b_ptr, y_ptr, M, N2, c_padded, P, L, F, x_padded_0,
-    x_padded_1, x_padded_2, x_padded_3, w_padded_f1, w_padded_f0, w_padded_r, w_padded_c,
-    b_f1, b_f0, y_0, y_1, y_2,
+    x_padded_1, x_padded_2, x_padded_3, w_padded_batch, w_padded_n, w_padded_tap,
+    w_padded_c, b_batch, b_n, y_0, y_1, y_2,
     groups: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -165,15 +165,15 @@ def conv1d_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + batch * w_padded_f1
-            + n * w_padded_f0
-            + tl.cast(tap, tl.int64) * w_padded_r
+            + batch * w_padded_batch
+            + n * w_padded_n
+            + tl.cast(tap, tl.int64) * w_padded_tap
             + k[:, None] * w_padded_c,
             mask=(n < N2) & (k[:, None] < c_padded),
             other=0.0,
         )
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + batch * b_f1
+    b_rows = b_ptr + batch * b_batch
     y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -181,7 +181,7 @@ def conv1d_taps(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
         y = b + y_sum
         y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
@@ -190,7 +190,7 @@ def conv1d_taps(
 @triton.jit
 def conv1d_lanes(
     x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, M, N2, P, L, F, x_lanes_0, x_lanes_1, x_lanes_2,
-    x_lanes_3, w_lanes_f1, w_lanes_f0, w_lanes_k, b_f1, b_f0, y_0, y_1, y_2,
+    x_lanes_3, w_lanes_batch, w_lanes_n, w_lanes_k, b_batch, b_n, y_0, y_1, y_2,
     groups: tl.constexpr, R: tl.constexpr, c_lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_X_LANES: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
     STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -216,8 +216,8 @@ def conv1d_lanes(
         + tl.cast(x_lanes_l0, tl.int64) * x_lanes_1
         + batch * x_lanes_2
     )
-    w_lanes_f1 = tl.multiple_of(tl.cast(w_lanes_f1, tl.int64), STEP_W_LANES)
-    w_lanes_f0 = tl.multiple_of(tl.cast(w_lanes_f0, tl.int64), STEP_W_LANES)
+    w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * c_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -232,14 +232,14 @@ def conv1d_lanes(
         )
         w_lanes = tl.load(
             w_lanes_ptr
-            + batch * w_lanes_f1
-            + n * w_lanes_f0
+            + batch * w_lanes_batch
+            + n * w_lanes_n
             + tl.cast(k[:, None], tl.int64) * w_lanes_k,
             mask=(n < N2) & (k[:, None] < R * c_lanes),
             other=0.0,
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + batch * b_f1
+    b_rows = b_ptr + batch * b_batch
     y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -247,7 +247,7 @@ def conv1d_lanes(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
         y = b + y_sum
         y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
@@ -416,7 +416,7 @@ def conv1d_window(
 
 @triton.jit
 def conv1d_rows(
-    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_f0, y_m, y_f0,
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_n, y_m, y_n,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -441,17 +441,17 @@ def conv1d_rows(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_f0, mask=n < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             y = b + y_sum
             if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_f0, y, mask=inside)
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
             else:
                 y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
 def conv1d_planes(
-    x_tiles, w_tiles, b_ptr, y_ptr, N, P, F, Cg, b_f0, y_n_, y_f0, y_p,
+    x_tiles, w_tiles, b_ptr, y_ptr, N, P, F, Cg, b_n, y_batch, y_n, y_m,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -482,15 +482,15 @@ def conv1d_planes(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < P) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_f0, mask=n < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             y = b + y_sum
-            tl.store(y_ptr + batch * y_n_ + n * y_f0 + m * y_p, y, mask=inside)
+            tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
 
 
 @triton.jit
 def conv1d_tiles(
-    x_ptr, w_ptr, b_ptr, y_ptr, M, N2, P, L, F, x_0, x_1, x_2, w_f1, w_f0, w_c, w_r, b_f1,
-    b_f0, y_0, y_1, y_2,
+    x_ptr, w_ptr, b_ptr, y_ptr, M, N2, P, L, F, x_0, x_1, x_2, w_batch, w_n, w_c, w_r,
+    b_batch, b_n, y_0, y_1, y_2,
     groups: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
     STEP_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -511,8 +511,8 @@ def conv1d_tiles(
     x_l0 = p * stride - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
     x_rows = x_ptr + tl.cast(n_, tl.int64) * x_0 + x_c0 * x_1 + tl.cast(x_l0, tl.int64) * x_2
-    w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
-    w_f0 = tl.multiple_of(tl.cast(w_f0, tl.int64), STEP_W)
+    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r = tl.multiple_of(tl.cast(w_r, tl.int64), STEP_W)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, Cg * R, BLOCK_K):
@@ -530,15 +530,15 @@ def conv1d_tiles(
         r = k[:, None] // Cg
         w = tl.load(
             w_ptr
-            + batch * w_f1
-            + n * w_f0
+            + batch * w_batch
+            + n * w_n
             + tl.cast(c, tl.int64) * w_c
             + tl.cast(r, tl.int64) * w_r,
             mask=(n < N2) & (k[:, None] < Cg * R),
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + batch * b_f1
+    b_rows = b_ptr + batch * b_batch
     y_rows = y_ptr + tl.cast(n_, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -546,7 +546,7 @@ def conv1d_tiles(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
         y = b + y_sum
         y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
@@ -1239,33 +1239,33 @@ def conv1d(
 
 @triton.jit
 def conv1d_backward_dx_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, dy_2, P, P_groups, groups, dy_i0i1, dy_i2, dy_i3,
-    dy_packed_i0, dy_packed_i3, dy_packed_i1, dy_packed_i2,
+    dy_ptr, dy_packed_ptr, rows, dy_2, P, P_groups, groups, dy_i0i1, dy_col, dy_i3,
+    dy_packed_i0, dy_packed_i3, dy_packed_i1, dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     dy_i0i1 = dy_i0i1 // WIDE * WIDE
-    dy_i2 = dy_i2 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
     dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
     dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
-    dy_packed_i2 = dy_packed_i2 // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(dy_2, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i2 < dy_2)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < dy_2)
     i0i1 = row // P
     i3 = row % P
     i0 = row // P_groups
     i1 = row // P % groups
-    dy = tl.load(dy_ptr + i0i1 * dy_i0i1 + i2 * dy_i2 + i3 * dy_i3, mask=inside)
+    dy = tl.load(dy_ptr + i0i1 * dy_i0i1 + col * dy_col + i3 * dy_i3, mask=inside)
     tl.store(
         dy_packed_ptr
         + i0 * dy_packed_i0
         + i3 * dy_packed_i3
         + i1 * dy_packed_i1
-        + i2 * dy_packed_i2,
+        + col * dy_packed_col,
         dy,
         mask=inside,
     )
@@ -1273,69 +1273,69 @@ def conv1d_backward_dx_dy_packed_tile(
 
 @triton.jit
 def conv1d_backward_dx_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, w_1, Cg_R, w_i0, w_i1, w_i2i3, w_packed_i2i3, w_packed_i0,
-    w_packed_i1,
+    w_ptr, w_packed_ptr, rows, w_1, Cg_R, w_i0, w_col, w_i2i3, w_packed_i2i3, w_packed_i0,
+    w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     w_i0 = w_i0 // WIDE * WIDE
-    w_i1 = w_i1 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
     w_packed_i0 = w_packed_i0 // WIDE * WIDE
-    w_packed_i1 = w_packed_i1 // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(w_1, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_1)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < w_1)
     i0 = row // Cg_R
     i2i3 = row % Cg_R
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
+    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3 * w_i2i3, mask=inside)
     tl.store(
-        w_packed_ptr + i2i3 * w_packed_i2i3 + i0 * w_packed_i0 + i1 * w_packed_i1, w, mask=inside
+        w_packed_ptr + i2i3 * w_packed_i2i3 + i0 * w_packed_i0 + col * w_packed_col, w, mask=inside
     )
 
 
 @triton.jit
 def conv1d_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_packed_i0 = x_packed_i0 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv1d_backward_dw_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, N, dy_i0, dy_row, dy_packed_row, dy_packed_i0,
+    dy_ptr, dy_packed_ptr, rows, N, dy_col, dy_row, dy_packed_row, dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    dy_i0 = dy_i0 // WIDE * WIDE
-    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
 def conv1d_backward_dx_taps(
     dy_padded_ptr, w_padded_ptr, dx_ptr, M, Cg, f0_padded, L, P, dy_padded_0, dy_padded_1,
-    dy_padded_2, dy_padded_3, w_padded_c20, w_padded_r2, w_padded_f1, w_padded_f0, dx_0,
+    dy_padded_2, dy_padded_3, w_padded_n, w_padded_tap, w_padded_batch, w_padded_f0, dx_0,
     dx_1, dx_2,
     groups: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -1372,9 +1372,9 @@ def conv1d_backward_dx_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + n * w_padded_c20
-            + tl.cast(tap, tl.int64) * w_padded_r2
-            + batch * w_padded_f1
+            + n * w_padded_n
+            + tl.cast(tap, tl.int64) * w_padded_tap
+            + batch * w_padded_batch
             + k[:, None] * w_padded_f0,
             mask=(n < Cg) & (k[:, None] < f0_padded),
             other=0.0,
@@ -1394,7 +1394,7 @@ def conv1d_backward_dx_taps(
 @triton.jit
 def conv1d_backward_dx_lanes(
     dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, Cg, L, P, dy_lanes_0, dy_lanes_1, dy_lanes_2,
-    dy_lanes_3, w_lanes_c20, w_lanes_r2, w_lanes_f1, w_lanes_f0, dx_0, dx_1, dx_2,
+    dy_lanes_3, w_lanes_n, w_lanes_r2, w_lanes_batch, w_lanes_f0, dx_0, dx_1, dx_2,
     groups: tl.constexpr, R: tl.constexpr, f0_lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_DY_LANES: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
     STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -1413,9 +1413,9 @@ def conv1d_backward_dx_lanes(
     l = m % L
     dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
     dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
-    w_lanes_c20 = tl.multiple_of(tl.cast(w_lanes_c20, tl.int64), STEP_W_LANES)
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     w_lanes_r2 = tl.multiple_of(tl.cast(w_lanes_r2, tl.int64), STEP_W_LANES)
-    w_lanes_f1 = tl.multiple_of(tl.cast(w_lanes_f1, tl.int64), STEP_W_LANES)
+    w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * f0_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1439,9 +1439,9 @@ def conv1d_backward_dx_lanes(
         f0 = k[:, None] % f0_lanes
         w_lanes = tl.load(
             w_lanes_ptr
-            + n * w_lanes_c20
+            + n * w_lanes_n
             + tl.cast(r2, tl.int64) * w_lanes_r2
-            + batch * w_lanes_f1
+            + batch * w_lanes_batch
             + tl.cast(f0, tl.int64) * w_lanes_f0,
             mask=(n < Cg) & (k[:, None] < R * f0_lanes),
             other=0.0,
@@ -1569,7 +1569,7 @@ def conv1d_backward_dx_window(
 
 @triton.jit
 def conv1d_backward_dx_rows(
-    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_c20,
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_n,
     DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1595,14 +1595,14 @@ def conv1d_backward_dx_rows(
             inside = (m < M) & (n < Cg)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_c20, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def conv1d_backward_dx_planes(
-    dy_tiles, w_tiles, dx_ptr, N, L, Cg, F, dx_n_, dx_c20, dx_l,
+    dy_tiles, w_tiles, dx_ptr, N, L, Cg, F, dx_batch, dx_n, dx_m,
     DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1633,12 +1633,12 @@ def conv1d_backward_dx_planes(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < L) & (n < Cg)
             dx_sum = dx_sum_halves[half]
-            tl.store(dx_ptr + batch * dx_n_ + n * dx_c20 + m * dx_l, dx_sum, mask=inside)
+            tl.store(dx_ptr + batch * dx_batch + n * dx_n + m * dx_m, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv1d_backward_dx_tiles(
-    dy_ptr, w_ptr, dx_ptr, M, Cg, L, P, dy_0, dy_1, dy_2_2, w_f1, w_f0, w_c20, w_r2, dx_0,
+    dy_ptr, w_ptr, dx_ptr, M, Cg, L, P, dy_0, dy_1, dy_2_2, w_batch, w_f0, w_n, w_r2, dx_0,
     dx_1, dx_2,
     groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr,
     STEP_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
@@ -1659,8 +1659,8 @@ def conv1d_backward_dx_tiles(
     l = m % L
     dy_2_2 = tl.multiple_of(tl.cast(dy_2_2, tl.int64), STEP_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
-    w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
-    w_c20 = tl.multiple_of(tl.cast(w_c20, tl.int64), STEP_W)
+    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, (F // groups) * R, BLOCK_K):
@@ -1682,9 +1682,9 @@ def conv1d_backward_dx_tiles(
         r2 = k[:, None] // (F // groups)
         w = tl.load(
             w_ptr
-            + batch * w_f1
+            + batch * w_batch
             + tl.cast(f0, tl.int64) * w_f0
-            + n * w_c20
+            + n * w_n
             + tl.cast(r2, tl.int64) * w_r2,
             mask=(n < Cg) & (k[:, None] < (F // groups) * R),
             other=0.0,
@@ -1753,7 +1753,7 @@ def conv1d_backward_dw_patches(
 @triton.jit
 def conv1d_backward_dw_taps(
     x_padded_ptr, dy_padded_ptr, dw_ptr, M, N2, n__padded, R, Cg, L, F, x_padded_0,
-    x_padded_1, x_padded_2, dy_padded_f1, dy_padded_f0, dy_padded_p, dy_padded_n_, dw_0,
+    x_padded_1, x_padded_2, dy_padded_batch, dy_padded_n, dy_padded_tap, dy_padded_n_, dw_0,
     dw_1, dw_2,
     groups: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr, dil: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -1789,9 +1789,9 @@ def conv1d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + batch * dy_padded_f1
-            + n * dy_padded_f0
-            + tl.cast(tap, tl.int64) * dy_padded_p
+            + batch * dy_padded_batch
+            + n * dy_padded_n
+            + tl.cast(tap, tl.int64) * dy_padded_tap
             + k[:, None] * dy_padded_n_,
             mask=(n < N2) & (k[:, None] < n__padded),
             other=0.0,
@@ -1811,7 +1811,7 @@ def conv1d_backward_dw_taps(
 @triton.jit
 def conv1d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, N2, R, Cg, L, F, x_lanes_0, x_lanes_1, x_lanes_2,
-    dy_lanes_f1, dy_lanes_f0, dy_lanes_k, dw_0, dw_1, dw_2,
+    dy_lanes_batch, dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2,
     groups: tl.constexpr, P: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_X_LANES: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -1832,8 +1832,8 @@ def conv1d_backward_dw_lanes(
     x_lanes_l0 = r * dil - pad
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
     x_lanes_rows = x_lanes_ptr + x_lanes_c0 * x_lanes_0 + tl.cast(x_lanes_l0, tl.int64) * x_lanes_1
-    dy_lanes_f1 = tl.multiple_of(tl.cast(dy_lanes_f1, tl.int64), STEP_DY_LANES)
-    dy_lanes_f0 = tl.multiple_of(tl.cast(dy_lanes_f0, tl.int64), STEP_DY_LANES)
+    dy_lanes_batch = tl.multiple_of(tl.cast(dy_lanes_batch, tl.int64), STEP_DY_LANES)
+    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, P * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1851,8 +1851,8 @@ def conv1d_backward_dw_lanes(
         )
         dy_lanes = tl.load(
             dy_lanes_ptr
-            + batch * dy_lanes_f1
-            + n * dy_lanes_f0
+            + batch * dy_lanes_batch
+            + n * dy_lanes_n
             + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
             mask=(n < N2) & (k[:, None] < P * n__lanes),
             other=0.0,
@@ -1981,7 +1981,7 @@ def conv1d_backward_dw_window(
 
 @triton.jit
 def conv1d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, N2, R, Cg, L, F, x_0, x_1, x_2, dy_n_, dy_f1, dy_f0, dy_p,
+    x_ptr, dy_ptr, dw_ptr, M, N2, R, Cg, L, F, x_0, x_1, x_2, dy_n_, dy_batch, dy_n, dy_p,
     dw_0, dw_1, dw_2,
     groups: tl.constexpr, N: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
@@ -2003,8 +2003,8 @@ def conv1d_backward_dw_tiles(
     x_l0 = r * dil - pad
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
     x_rows = x_ptr + x_c0 * x_1 + tl.cast(x_l0, tl.int64) * x_2
-    dy_f1 = tl.multiple_of(tl.cast(dy_f1, tl.int64), STEP_DY)
-    dy_f0 = tl.multiple_of(tl.cast(dy_f0, tl.int64), STEP_DY)
+    dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), STEP_DY)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), STEP_DY)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P, BLOCK_K):
@@ -2024,8 +2024,8 @@ def conv1d_backward_dw_tiles(
         dy = tl.load(
             dy_ptr
             + tl.cast(n_, tl.int64) * dy_n_
-            + batch * dy_f1
-            + n * dy_f0
+            + batch * dy_batch
+            + n * dy_n
             + tl.cast(p, tl.int64) * dy_p,
             mask=(n < N2) & (k[:, None] < N * P),
             other=0.0,
@@ -2076,11 +2076,11 @@ def conv1d_backward_db_loop(
     blocks = tl.cdiv(P, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (p < P)
-        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + p * dy_p, mask=inside, other=0.0).to(
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < P)
+        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_p, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -2105,11 +2105,11 @@ def conv1d_backward_db_part(
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (p < P)
-        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + p * dy_p, mask=inside, other=0.0).to(
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < P)
+        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_p, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy

@@ -26,33 +26,33 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv2d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, Cg, HW, H_W_groups, groups, x_i0i1, x_i2, x_i3i4,
-    x_packed_i0, x_packed_i3i4, x_packed_i1, x_packed_i2,
+    x_ptr, x_packed_ptr, rows, Cg, HW, H_W_groups, groups, x_i0i1, x_col, x_i3i4,
+    x_packed_i0, x_packed_i3i4, x_packed_i1, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     x_i0i1 = x_i0i1 // WIDE * WIDE
-    x_i2 = x_i2 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
     x_packed_i0 = x_packed_i0 // WIDE * WIDE
     x_packed_i1 = x_packed_i1 // WIDE * WIDE
-    x_packed_i2 = x_packed_i2 // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i2 < Cg)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Cg)
     i0i1 = row // HW
     i3i4 = row % HW
     i0 = row // H_W_groups
     i1 = row // HW % groups
-    x = tl.load(x_ptr + i0i1 * x_i0i1 + i2 * x_i2 + i3i4 * x_i3i4, mask=inside)
+    x = tl.load(x_ptr + i0i1 * x_i0i1 + col * x_col + i3i4 * x_i3i4, mask=inside)
     tl.store(
         x_packed_ptr
         + i0 * x_packed_i0
         + i3i4 * x_packed_i3i4
         + i1 * x_packed_i1
-        + i2 * x_packed_i2,
+        + col * x_packed_col,
         x,
         mask=inside,
     )
@@ -60,23 +60,23 @@ def conv2d_x_packed_tile(
 
 @triton.jit
 def conv2d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, Cg, RS, w_i0, w_i1, w_i2i3, w_packed_row, w_packed_i1,
+    w_ptr, w_packed_ptr, rows, Cg, RS, w_i0, w_col, w_i2i3, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     w_i0 = w_i0 // WIDE * WIDE
-    w_i1 = w_i1 // WIDE * WIDE
-    w_packed_i1 = w_packed_i1 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < Cg)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Cg)
     i0 = row // RS
     i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3 * w_i2i3, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
@@ -146,8 +146,8 @@ def conv2d_patches(
 @triton.jit
 def conv2d_taps(
     x_padded_ptr, w_padded_ptr, b_ptr, y_ptr, M, N2, c_padded, PQ, Q, P, H, W, F,
-    x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, w_padded_f1, w_padded_f0,
-    w_padded_tap, w_padded_c, b_f1, b_f0, y_0, y_1, y_2, y_3,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, w_padded_batch, w_padded_n,
+    w_padded_tap, w_padded_c, b_batch, b_n, y_0, y_1, y_2, y_3,
     groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -198,15 +198,15 @@ def conv2d_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + batch * w_padded_f1
-            + n * w_padded_f0
+            + batch * w_padded_batch
+            + n * w_padded_n
             + tl.cast(tap, tl.int64) * w_padded_tap
             + k[:, None] * w_padded_c,
             mask=(n < N2) & (k[:, None] < c_padded),
             other=0.0,
         )
         y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + batch * b_f1
+    b_rows = b_ptr + batch * b_batch
     y_rows = (
         y_ptr
         + tl.cast(n_, tl.int64) * y_0
@@ -219,7 +219,7 @@ def conv2d_taps(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
         y = b + y_sum
         y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
@@ -228,7 +228,7 @@ def conv2d_taps(
 @triton.jit
 def conv2d_lanes(
     x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_lanes_0, x_lanes_1,
-    x_lanes_2, x_lanes_3, x_lanes_4, w_lanes_f1, w_lanes_f0, w_lanes_k, b_f1, b_f0, y_0,
+    x_lanes_2, x_lanes_3, x_lanes_4, w_lanes_batch, w_lanes_n, w_lanes_k, b_batch, b_n, y_0,
     y_1, y_2, y_3,
     groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, c_lanes: tl.constexpr,
     INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, stride: tl.constexpr,
@@ -259,8 +259,8 @@ def conv2d_lanes(
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
         + batch * x_lanes_3
     )
-    w_lanes_f1 = tl.multiple_of(tl.cast(w_lanes_f1, tl.int64), STEP_W_LANES)
-    w_lanes_f0 = tl.multiple_of(tl.cast(w_lanes_f0, tl.int64), STEP_W_LANES)
+    w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * S * c_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -286,14 +286,14 @@ def conv2d_lanes(
         )
         w_lanes = tl.load(
             w_lanes_ptr
-            + batch * w_lanes_f1
-            + n * w_lanes_f0
+            + batch * w_lanes_batch
+            + n * w_lanes_n
             + tl.cast(k[:, None], tl.int64) * w_lanes_k,
             mask=(n < N2) & (k[:, None] < R * S * c_lanes),
             other=0.0,
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + batch * b_f1
+    b_rows = b_ptr + batch * b_batch
     y_rows = (
         y_ptr
         + tl.cast(n_, tl.int64) * y_0
@@ -306,7 +306,7 @@ def conv2d_lanes(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
         y = b + y_sum
         y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
@@ -503,7 +503,7 @@ def conv2d_window(
 
 @triton.jit
 def conv2d_rows(
-    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_f0, y_m, y_f0,
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, Cg, b_n, y_m, y_n,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -528,17 +528,17 @@ def conv2d_rows(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_f0, mask=n < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             y = b + y_sum
             if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_f0, y, mask=inside)
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
             else:
                 y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
 def conv2d_planes(
-    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, Cg, b_f0, y_n_, y_f0, y_m,
+    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, Cg, b_n, y_batch, y_n, y_m,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -569,15 +569,15 @@ def conv2d_planes(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_f0, mask=n < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             y = b + y_sum
-            tl.store(y_ptr + batch * y_n_ + n * y_f0 + m * y_m, y, mask=inside)
+            tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
 
 
 @triton.jit
 def conv2d_tiles(
-    x_ptr, w_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_0, x_1, x_2, x_3, w_f1, w_f0,
-    w_c, w_rs, b_f1, b_f0, y_0, y_1, y_2, y_3,
+    x_ptr, w_ptr, b_ptr, y_ptr, M, N2, PQ, Q, P, H, W, F, x_0, x_1, x_2, x_3, w_batch, w_n,
+    w_c, w_rs, b_batch, b_n, y_0, y_1, y_2, y_3,
     groups: tl.constexpr, Cg: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     INDEX: tl.constexpr, STEP_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -607,8 +607,8 @@ def conv2d_tiles(
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
-    w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
-    w_f0 = tl.multiple_of(tl.cast(w_f0, tl.int64), STEP_W)
+    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, Cg * R * S, BLOCK_K):
@@ -637,15 +637,15 @@ def conv2d_tiles(
         rs = k[:, None] // Cg
         w = tl.load(
             w_ptr
-            + batch * w_f1
-            + n * w_f0
+            + batch * w_batch
+            + n * w_n
             + tl.cast(c, tl.int64) * w_c
             + tl.cast(rs, tl.int64) * w_rs,
             mask=(n < N2) & (k[:, None] < Cg * R * S),
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    b_rows = b_ptr + batch * b_f1
+    b_rows = b_ptr + batch * b_batch
     y_rows = (
         y_ptr
         + tl.cast(n_, tl.int64) * y_0
@@ -658,7 +658,7 @@ def conv2d_tiles(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < N2)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_rows + n * b_f0, mask=n < N2).to(COMPUTE)
+        b = tl.load(b_rows + n * b_n, mask=n < N2).to(COMPUTE)
         y = b + y_sum
         y_f = n + batch * (F // groups)
         tl.store(y_rows + y_f * y_1, y, mask=inside)
@@ -1385,33 +1385,33 @@ def conv2d(
 
 @triton.jit
 def conv2d_backward_dx_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, dy_2, PQ, P_Q_groups, groups, dy_i0i1, dy_i2, dy_i3i4,
-    dy_packed_i0, dy_packed_i3i4, dy_packed_i1, dy_packed_i2,
+    dy_ptr, dy_packed_ptr, rows, dy_2, PQ, P_Q_groups, groups, dy_i0i1, dy_col, dy_i3i4,
+    dy_packed_i0, dy_packed_i3i4, dy_packed_i1, dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     dy_i0i1 = dy_i0i1 // WIDE * WIDE
-    dy_i2 = dy_i2 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
     dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
     dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
-    dy_packed_i2 = dy_packed_i2 // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(dy_2, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i2 < dy_2)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < dy_2)
     i0i1 = row // PQ
     i3i4 = row % PQ
     i0 = row // P_Q_groups
     i1 = row // PQ % groups
-    dy = tl.load(dy_ptr + i0i1 * dy_i0i1 + i2 * dy_i2 + i3i4 * dy_i3i4, mask=inside)
+    dy = tl.load(dy_ptr + i0i1 * dy_i0i1 + col * dy_col + i3i4 * dy_i3i4, mask=inside)
     tl.store(
         dy_packed_ptr
         + i0 * dy_packed_i0
         + i3i4 * dy_packed_i3i4
         + i1 * dy_packed_i1
-        + i2 * dy_packed_i2,
+        + col * dy_packed_col,
         dy,
         mask=inside,
     )
@@ -1419,26 +1419,26 @@ def conv2d_backward_dx_dy_packed_tile(
 
 @triton.jit
 def conv2d_backward_dx_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, w_1, Cg_R_S, w_i0, w_i1, w_i2i3i4, w_packed_i2i3i4,
-    w_packed_i0, w_packed_i1,
+    w_ptr, w_packed_ptr, rows, w_1, Cg_R_S, w_i0, w_col, w_i2i3i4, w_packed_i2i3i4,
+    w_packed_i0, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     w_i0 = w_i0 // WIDE * WIDE
-    w_i1 = w_i1 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
     w_packed_i0 = w_packed_i0 // WIDE * WIDE
-    w_packed_i1 = w_packed_i1 // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(w_1, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_1)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < w_1)
     i0 = row // Cg_R_S
     i2i3i4 = row % Cg_R_S
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3i4 * w_i2i3i4, mask=inside)
+    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3i4 * w_i2i3i4, mask=inside)
     tl.store(
-        w_packed_ptr + i2i3i4 * w_packed_i2i3i4 + i0 * w_packed_i0 + i1 * w_packed_i1,
+        w_packed_ptr + i2i3i4 * w_packed_i2i3i4 + i0 * w_packed_i0 + col * w_packed_col,
         w,
         mask=inside,
     )
@@ -1446,45 +1446,45 @@ def conv2d_backward_dx_w_packed_tile(
 
 @triton.jit
 def conv2d_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_packed_i0 = x_packed_i0 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv2d_backward_dw_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, N, dy_i0, dy_row, dy_packed_row, dy_packed_i0,
+    dy_ptr, dy_packed_ptr, rows, N, dy_col, dy_row, dy_packed_row, dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    dy_i0 = dy_i0 // WIDE * WIDE
-    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
 def conv2d_backward_dx_taps(
     dy_padded_ptr, w_padded_ptr, dx_ptr, M, Cg, f0_padded, HW, W, H, P, Q, dy_padded_0,
-    dy_padded_1, dy_padded_2, dy_padded_3, dy_padded_4, w_padded_c20, w_padded_tap,
-    w_padded_f1, w_padded_f0, dx_0, dx_1, dx_2, dx_3,
+    dy_padded_1, dy_padded_2, dy_padded_3, dy_padded_4, w_padded_n, w_padded_tap,
+    w_padded_batch, w_padded_f0, dx_0, dx_1, dx_2, dx_3,
     groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -1528,9 +1528,9 @@ def conv2d_backward_dx_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + n * w_padded_c20
+            + n * w_padded_n
             + tl.cast(tap, tl.int64) * w_padded_tap
-            + batch * w_padded_f1
+            + batch * w_padded_batch
             + k[:, None] * w_padded_f0,
             mask=(n < Cg) & (k[:, None] < f0_padded),
             other=0.0,
@@ -1555,7 +1555,7 @@ def conv2d_backward_dx_taps(
 @triton.jit
 def conv2d_backward_dx_lanes(
     dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_lanes_0, dy_lanes_1,
-    dy_lanes_2, dy_lanes_3, dy_lanes_4, w_lanes_c20, w_lanes_r2s2, w_lanes_f1, w_lanes_f0,
+    dy_lanes_2, dy_lanes_3, dy_lanes_4, w_lanes_n, w_lanes_r2s2, w_lanes_batch, w_lanes_f0,
     dx_0, dx_1, dx_2, dx_3,
     groups: tl.constexpr, R: tl.constexpr, S: tl.constexpr, f0_lanes: tl.constexpr,
     INDEX: tl.constexpr, STEP_DY_LANES: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
@@ -1577,9 +1577,9 @@ def conv2d_backward_dx_lanes(
     w2 = m % W
     dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
     dy_lanes_3 = tl.multiple_of(tl.cast(dy_lanes_3, tl.int64), STEP_DY_LANES)
-    w_lanes_c20 = tl.multiple_of(tl.cast(w_lanes_c20, tl.int64), STEP_W_LANES)
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     w_lanes_r2s2 = tl.multiple_of(tl.cast(w_lanes_r2s2, tl.int64), STEP_W_LANES)
-    w_lanes_f1 = tl.multiple_of(tl.cast(w_lanes_f1, tl.int64), STEP_W_LANES)
+    w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * S * f0_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1609,9 +1609,9 @@ def conv2d_backward_dx_lanes(
         f0 = k[:, None] % f0_lanes
         w_lanes = tl.load(
             w_lanes_ptr
-            + n * w_lanes_c20
+            + n * w_lanes_n
             + tl.cast(r2s2, tl.int64) * w_lanes_r2s2
-            + batch * w_lanes_f1
+            + batch * w_lanes_batch
             + tl.cast(f0, tl.int64) * w_lanes_f0,
             mask=(n < Cg) & (k[:, None] < R * S * f0_lanes),
             other=0.0,
@@ -1766,7 +1766,7 @@ def conv2d_backward_dx_window(
 
 @triton.jit
 def conv2d_backward_dx_rows(
-    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_c20,
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, Cg, F, dx_m, dx_n,
     DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1792,14 +1792,14 @@ def conv2d_backward_dx_rows(
             inside = (m < M) & (n < Cg)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_c20, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def conv2d_backward_dx_planes(
-    dy_tiles, w_tiles, dx_ptr, N, M, Cg, F, dx_n_, dx_c20, dx_m,
+    dy_tiles, w_tiles, dx_ptr, N, M, Cg, F, dx_batch, dx_n, dx_m,
     DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1830,13 +1830,13 @@ def conv2d_backward_dx_planes(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < Cg)
             dx_sum = dx_sum_halves[half]
-            tl.store(dx_ptr + batch * dx_n_ + n * dx_c20 + m * dx_m, dx_sum, mask=inside)
+            tl.store(dx_ptr + batch * dx_batch + n * dx_n + m * dx_m, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv2d_backward_dx_tiles(
-    dy_ptr, w_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_0, dy_1, dy_2_2, dy_3, w_f1, w_f0,
-    w_c20, w_r2s2, dx_0, dx_1, dx_2, dx_3,
+    dy_ptr, w_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_0, dy_1, dy_2_2, dy_3, w_batch, w_f0,
+    w_n, w_r2s2, dx_0, dx_1, dx_2, dx_3,
     groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     INDEX: tl.constexpr, STEP_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
     stride: tl.constexpr, STEP_W: tl.constexpr, COMPUTE: tl.constexpr,
@@ -1858,8 +1858,8 @@ def conv2d_backward_dx_tiles(
     w2 = m % W
     dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
-    w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
-    w_c20 = tl.multiple_of(tl.cast(w_c20, tl.int64), STEP_W)
+    w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), STEP_W)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, (F // groups) * R * S, BLOCK_K):
@@ -1890,9 +1890,9 @@ def conv2d_backward_dx_tiles(
         r2s2 = k[:, None] // (F // groups)
         w = tl.load(
             w_ptr
-            + batch * w_f1
+            + batch * w_batch
             + tl.cast(f0, tl.int64) * w_f0
-            + n * w_c20
+            + n * w_n
             + tl.cast(r2s2, tl.int64) * w_r2s2,
             mask=(n < Cg) & (k[:, None] < (F // groups) * R * S),
             other=0.0,
@@ -1978,7 +1978,7 @@ def conv2d_backward_dw_patches(
 @triton.jit
 def conv2d_backward_dw_taps(
     x_padded_ptr, dy_padded_ptr, dw_ptr, M, N2, n__padded, RS, Cg, S, R, H, W, F,
-    x_padded_0, x_padded_1, x_padded_2, x_padded_3, dy_padded_f1, dy_padded_f0,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, dy_padded_batch, dy_padded_n,
     dy_padded_tap, dy_padded_n_, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr,
@@ -2031,8 +2031,8 @@ def conv2d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + batch * dy_padded_f1
-            + n * dy_padded_f0
+            + batch * dy_padded_batch
+            + n * dy_padded_n
             + tl.cast(tap, tl.int64) * dy_padded_tap
             + k[:, None] * dy_padded_n_,
             mask=(n < N2) & (k[:, None] < n__padded),
@@ -2058,7 +2058,7 @@ def conv2d_backward_dw_taps(
 @triton.jit
 def conv2d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_lanes_0, x_lanes_1,
-    x_lanes_2, x_lanes_3, dy_lanes_f1, dy_lanes_f0, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
+    x_lanes_2, x_lanes_3, dy_lanes_batch, dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr,
     INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr,
@@ -2087,8 +2087,8 @@ def conv2d_backward_dw_lanes(
         + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
     )
-    dy_lanes_f1 = tl.multiple_of(tl.cast(dy_lanes_f1, tl.int64), STEP_DY_LANES)
-    dy_lanes_f0 = tl.multiple_of(tl.cast(dy_lanes_f0, tl.int64), STEP_DY_LANES)
+    dy_lanes_batch = tl.multiple_of(tl.cast(dy_lanes_batch, tl.int64), STEP_DY_LANES)
+    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -2115,8 +2115,8 @@ def conv2d_backward_dw_lanes(
         )
         dy_lanes = tl.load(
             dy_lanes_ptr
-            + batch * dy_lanes_f1
-            + n * dy_lanes_f0
+            + batch * dy_lanes_batch
+            + n * dy_lanes_n
             + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
             mask=(n < N2) & (k[:, None] < P * Q * n__lanes),
             other=0.0,
@@ -2271,8 +2271,8 @@ def conv2d_backward_dw_window(
 
 @triton.jit
 def conv2d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_0, x_1, x_2, x_3, dy_n_, dy_f1,
-    dy_f0, dy_pq, dw_0, dw_1, dw_2, dw_3,
+    x_ptr, dy_ptr, dw_ptr, M, N2, RS, Cg, S, R, H, W, F, x_0, x_1, x_2, x_3, dy_n_,
+    dy_batch, dy_n, dy_pq, dw_0, dw_1, dw_2, dw_3,
     groups: tl.constexpr, N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     INDEX: tl.constexpr, STEP_X: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, STEP_DY: tl.constexpr, COMPUTE: tl.constexpr,
@@ -2296,8 +2296,8 @@ def conv2d_backward_dw_tiles(
     x_w0 = s * dil - pad
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
     x_rows = x_ptr + x_c0 * x_1 + tl.cast(x_h0, tl.int64) * x_2 + tl.cast(x_w0, tl.int64) * x_3
-    dy_f1 = tl.multiple_of(tl.cast(dy_f1, tl.int64), STEP_DY)
-    dy_f0 = tl.multiple_of(tl.cast(dy_f0, tl.int64), STEP_DY)
+    dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), STEP_DY)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), STEP_DY)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P * Q, BLOCK_K):
@@ -2328,8 +2328,8 @@ def conv2d_backward_dw_tiles(
         dy = tl.load(
             dy_ptr
             + tl.cast(n_, tl.int64) * dy_n_
-            + batch * dy_f1
-            + n * dy_f0
+            + batch * dy_batch
+            + n * dy_n
             + tl.cast(pq, tl.int64) * dy_pq,
             mask=(n < N2) & (k[:, None] < N * P * Q),
             other=0.0,
@@ -2387,11 +2387,11 @@ def conv2d_backward_db_loop(
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy
@@ -2416,11 +2416,11 @@ def conv2d_backward_db_part(
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
             COMPUTE
         )
         db_sum_acc += dy

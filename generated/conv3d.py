@@ -26,44 +26,44 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv3d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, C, DHW, x_i0, x_i1, x_i2i3i4, x_packed_row, x_packed_i1,
+    x_ptr, x_packed_ptr, rows, C, DHW, x_i0, x_col, x_i2i3i4, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     x_i0 = x_i0 // WIDE * WIDE
-    x_i1 = x_i1 // WIDE * WIDE
-    x_packed_i1 = x_packed_i1 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
     i0 = row // DHW
     i2i3i4 = row % DHW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3i4 * x_i2i3i4, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
+    x = tl.load(x_ptr + i0 * x_i0 + col * x_col + i2i3i4 * x_i2i3i4, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv3d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, C, KRS, w_i0, w_i1, w_i2i3i4, w_packed_row, w_packed_i1,
+    w_ptr, w_packed_ptr, rows, C, KRS, w_i0, w_col, w_i2i3i4, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     w_i0 = w_i0 // WIDE * WIDE
-    w_i1 = w_i1 // WIDE * WIDE
-    w_packed_i1 = w_packed_i1 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
     i0 = row // KRS
     i2i3i4 = row % KRS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3i4 * w_i2i3i4, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3i4 * w_i2i3i4, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
@@ -135,8 +135,8 @@ def conv3d_patches(
 @triton.jit
 def conv3d_taps(
     x_padded_ptr, w_padded_ptr, b_ptr, y_ptr, M, F, c_padded, OPQ, PQ, O, Q, P, D, H, W,
-    x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, w_padded_f, w_padded_tap,
-    w_padded_c, b_f, y_0, y_1, y_2, y_3, y_4,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, w_padded_n, w_padded_tap,
+    w_padded_c, b_n, y_0, y_1, y_2, y_3, y_4,
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     stride: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -193,7 +193,7 @@ def conv3d_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + n * w_padded_f
+            + n * w_padded_n
             + tl.cast(tap, tl.int64) * w_padded_tap
             + k[:, None] * w_padded_c,
             mask=(n < F) & (k[:, None] < c_padded),
@@ -213,7 +213,7 @@ def conv3d_taps(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -221,7 +221,7 @@ def conv3d_taps(
 @triton.jit
 def conv3d_lanes(
     x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, M, F, OPQ, PQ, O, Q, P, D, H, W, x_lanes_0,
-    x_lanes_1, x_lanes_2, x_lanes_3, x_lanes_4, w_lanes_f, w_lanes_k, b_f, y_0, y_1, y_2,
+    x_lanes_1, x_lanes_2, x_lanes_3, x_lanes_4, w_lanes_n, w_lanes_k, b_n, y_0, y_1, y_2,
     y_3, y_4,
     K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, c_lanes: tl.constexpr,
     INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, stride: tl.constexpr,
@@ -253,7 +253,7 @@ def conv3d_lanes(
         + tl.cast(x_lanes_h0, tl.int64) * x_lanes_2
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
     )
-    w_lanes_f = tl.multiple_of(tl.cast(w_lanes_f, tl.int64), STEP_W_LANES)
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K * R * S * c_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -283,7 +283,7 @@ def conv3d_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_f + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
             mask=(n < F) & (k[:, None] < K * R * S * c_lanes),
             other=0.0,
         )
@@ -301,14 +301,14 @@ def conv3d_lanes(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 @triton.jit
 def conv3d_rows(
-    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, C, b_f, y_m, y_f,
+    x_tiles, w_tiles, b_ptr, y_tiles, y_ptr, M, F, C, b_n, y_m, y_n,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -333,17 +333,17 @@ def conv3d_rows(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             y = b + y_sum
             if y_tiles is None:
-                tl.store(y_ptr + m * y_m + n * y_f, y, mask=inside)
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
             else:
                 y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
 def conv3d_planes(
-    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, C, b_f, y_n_, y_f, y_m,
+    x_tiles, w_tiles, b_ptr, y_ptr, N, M, F, C, b_n, y_batch, y_n, y_m,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -374,15 +374,15 @@ def conv3d_planes(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
-            b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
+            b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
             y = b + y_sum
-            tl.store(y_ptr + batch * y_n_ + n * y_f + m * y_m, y, mask=inside)
+            tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
 
 
 @triton.jit
 def conv3d_tiles(
     x_ptr, w_ptr, b_ptr, y_ptr, M, F, OPQ, PQ, O, Q, P, D, H, W, x_0, x_1, x_2, x_3, x_4,
-    w_f, w_c, w_k_rs, b_f, y_0, y_1, y_2, y_3, y_4,
+    w_n, w_c, w_k_rs, b_n, y_0, y_1, y_2, y_3, y_4,
     C: tl.constexpr, K: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -412,7 +412,7 @@ def conv3d_tiles(
         + tl.cast(x_h0, tl.int64) * x_3
         + tl.cast(x_w0, tl.int64) * x_4
     )
-    w_f = tl.multiple_of(tl.cast(w_f, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_k_rs = tl.multiple_of(tl.cast(w_k_rs, tl.int64), STEP_W)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, C * K * R * S, BLOCK_K):
@@ -445,7 +445,7 @@ def conv3d_tiles(
         c = k[:, None] % C
         k_rs = k[:, None] // C
         w = tl.load(
-            w_ptr + n * w_f + tl.cast(c, tl.int64) * w_c + tl.cast(k_rs, tl.int64) * w_k_rs,
+            w_ptr + n * w_n + tl.cast(c, tl.int64) * w_c + tl.cast(k_rs, tl.int64) * w_k_rs,
             mask=(n < F) & (k[:, None] < C * K * R * S),
             other=0.0,
         )
@@ -463,7 +463,7 @@ def conv3d_tiles(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -1060,78 +1060,78 @@ def conv3d(
 
 @triton.jit
 def conv3d_backward_dx_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, F, OPQ, dy_i0, dy_i1, dy_i2i3i4, dy_packed_row,
-    dy_packed_i1,
+    dy_ptr, dy_packed_ptr, rows, F, OPQ, dy_i0, dy_col, dy_i2i3i4, dy_packed_row,
+    dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     dy_i0 = dy_i0 // WIDE * WIDE
-    dy_i1 = dy_i1 // WIDE * WIDE
-    dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < F)
     i0 = row // OPQ
     i2i3i4 = row % OPQ
-    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3i4 * dy_i2i3i4, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + col * dy_col + i2i3i4 * dy_i2i3i4, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
 def conv3d_backward_dx_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, F, w_i0, w_row, w_packed_row, w_packed_i0,
+    w_ptr, w_packed_ptr, rows, F, w_col, w_row, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_packed_i0 = w_packed_i0 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < F)
-    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < F)
+    w = tl.load(w_ptr + col * w_col + row * w_row, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
 def conv3d_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_packed_i0 = x_packed_i0 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv3d_backward_dw_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, N, dy_i0, dy_row, dy_packed_row, dy_packed_i0,
+    dy_ptr, dy_packed_ptr, rows, N, dy_col, dy_row, dy_packed_row, dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    dy_i0 = dy_i0 // WIDE * WIDE
-    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
@@ -1639,7 +1639,7 @@ def conv3d_backward_dw_patches(
 @triton.jit
 def conv3d_backward_dw_taps(
     x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n__padded, KRS, RS, K, S, R, D, H, W,
-    x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, dy_padded_f, dy_padded_tap,
+    x_padded_0, x_padded_1, x_padded_2, x_padded_3, x_padded_4, dy_padded_n, dy_padded_tap,
     dy_padded_n_, dw_0, dw_1, dw_2, dw_3, dw_4,
     O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     pad: tl.constexpr, stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -1697,7 +1697,7 @@ def conv3d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + n * dy_padded_f
+            + n * dy_padded_n
             + tl.cast(tap, tl.int64) * dy_padded_tap
             + k[:, None] * dy_padded_n_,
             mask=(n < F) & (k[:, None] < n__padded),
@@ -1723,7 +1723,7 @@ def conv3d_backward_dw_taps(
 @triton.jit
 def conv3d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_lanes_0,
-    x_lanes_1, x_lanes_2, x_lanes_3, x_lanes_4, dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2,
+    x_lanes_1, x_lanes_2, x_lanes_3, x_lanes_4, dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2,
     dw_3, dw_4,
     O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr,
     INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr, pad: tl.constexpr,
@@ -1755,7 +1755,7 @@ def conv3d_backward_dw_lanes(
         + tl.cast(x_lanes_h0, tl.int64) * x_lanes_2
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
     )
-    dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
+    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, O * P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1785,7 +1785,7 @@ def conv3d_backward_dw_lanes(
             other=0.0,
         )
         dy_lanes = tl.load(
-            dy_lanes_ptr + n * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            dy_lanes_ptr + n * dy_lanes_n + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
             mask=(n < F) & (k[:, None] < O * P * Q * n__lanes),
             other=0.0,
         )
@@ -1809,7 +1809,7 @@ def conv3d_backward_dw_lanes(
 @triton.jit
 def conv3d_backward_dw_tiles(
     x_ptr, dy_ptr, dw_ptr, M, F, KRS, RS, K, S, R, D, H, W, x_0, x_1, x_2, x_3, x_4, dy_n_,
-    dy_f, dy_opq, dw_0, dw_1, dw_2, dw_3, dw_4,
+    dy_n, dy_opq, dw_0, dw_1, dw_2, dw_3, dw_4,
     N: tl.constexpr, O: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -1839,7 +1839,7 @@ def conv3d_backward_dw_tiles(
         + tl.cast(x_h0, tl.int64) * x_3
         + tl.cast(x_w0, tl.int64) * x_4
     )
-    dy_f = tl.multiple_of(tl.cast(dy_f, tl.int64), STEP_DY)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), STEP_DY)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * O * P * Q, BLOCK_K):
@@ -1872,7 +1872,7 @@ def conv3d_backward_dw_tiles(
         n_ = k[:, None] % N
         opq = k[:, None] // N
         dy = tl.load(
-            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_f + tl.cast(opq, tl.int64) * dy_opq,
+            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_n + tl.cast(opq, tl.int64) * dy_opq,
             mask=(n < F) & (k[:, None] < N * O * P * Q),
             other=0.0,
         )
@@ -1895,53 +1895,55 @@ def conv3d_backward_dw_tiles(
 
 @triton.jit
 def conv3d_backward_db_rows(
-    dy_ptr, db_ptr, F, cols, OPQ, dy_n_, dy_f, dy_opq, db_f,
+    dy_ptr, db_ptr, F, cols, OPQ, dy_n_, dy_row, dy_opq, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n_ = dy_n_ // WIDE * WIDE
-    dy_f = dy_f // WIDE * WIDE
-    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (f < F) & (col < cols)
+    inside = (row < F) & (col < cols)
     n_ = (col // OPQ).to(tl.int64)
     opq = (col % OPQ).to(tl.int64)
-    dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + opq * dy_opq, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + opq * dy_opq, mask=inside, other=0.0).to(
+        COMPUTE
+    )
     db = tl.sum(dy, 1, keep_dims=True)
-    tl.store(db_ptr + f * db_f, db, mask=f < F)
+    tl.store(db_ptr + row * db_row, db, mask=row < F)
 
 
 @triton.jit
 def conv3d_backward_db_loop(
-    dy_ptr, db_ptr, F, N, cols, dy_n_, dy_f, dy_opq, db_f,
+    dy_ptr, db_ptr, F, N, cols, dy_n_, dy_row, dy_opq, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n_ = dy_n_ // WIDE * WIDE
-    dy_f = dy_f // WIDE * WIDE
-    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (f < F) & (col < cols)
-        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
-            COMPUTE
-        )
+        inside = (row < F) & (col < cols)
+        dy = tl.load(
+            dy_ptr + line * dy_n_ + row * dy_row + col * dy_opq, mask=inside, other=0.0
+        ).to(COMPUTE)
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < F)
 
 
 @triton.jit
 def conv3d_backward_db_part(
-    dy_ptr, db_sum_part_ptr, F, N, cols, dy_n_, dy_f, dy_opq, CHUNK,
+    dy_ptr, db_sum_part_ptr, F, N, cols, dy_n_, dy_row, dy_opq, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1949,37 +1951,39 @@ def conv3d_backward_db_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n_ = dy_n_ // WIDE * WIDE
-    dy_f = dy_f // WIDE * WIDE
-    f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (f < F) & (col < cols)
-        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
-            COMPUTE
-        )
+        inside = (row < F) & (col < cols)
+        dy = tl.load(
+            dy_ptr + line * dy_n_ + row * dy_row + col * dy_opq, mask=inside, other=0.0
+        ).to(COMPUTE)
         db_sum_acc += dy
-    tl.store(db_sum_part_ptr + f * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=f < F)
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < F
+    )
 
 
 @triton.jit
 def conv3d_backward_db_finish(
-    db_sum_part_ptr, db_ptr, F, db_f,
+    db_sum_part_ptr, db_ptr, F, db_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    f = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     db_sum_parts = tl.load(
-        db_sum_part_ptr + f * PARTS + parts, mask=(f < F) & (parts < PARTS), other=0.0
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < F) & (parts < PARTS), other=0.0
     )
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < F)
 
 
 def choose_conv3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:

@@ -22,44 +22,44 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv_group_norm_silu_conv2d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_i1, x_i2i3, x_packed_row, x_packed_i1,
+    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_col, x_i2i3, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     x_i0 = x_i0 // WIDE * WIDE
-    x_i1 = x_i1 // WIDE * WIDE
-    x_packed_i1 = x_packed_i1 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
     i0 = row // HW
     i2i3 = row % HW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
+    x = tl.load(x_ptr + i0 * x_i0 + col * x_col + i2i3 * x_i2i3, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_conv2d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, C, RS, w_i0, w_i1, w_i2i3, w_packed_row, w_packed_i1,
+    w_ptr, w_packed_ptr, rows, C, RS, w_i0, w_col, w_i2i3, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     w_i0 = w_i0 // WIDE * WIDE
-    w_i1 = w_i1 // WIDE * WIDE
-    w_packed_i1 = w_packed_i1 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
     i0 = row // RS
     i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3 * w_i2i3, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
@@ -312,7 +312,7 @@ def conv_group_norm_silu_conv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_planes(
-    x_tiles, w_tiles, b_ptr, conv2d_ptr, N, M, N2, C, b_n, conv2d_n_, conv2d_n, conv2d_m,
+    x_tiles, w_tiles, b_ptr, conv2d_ptr, N, M, N2, C, b_n, conv2d_batch, conv2d_n, conv2d_m,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -346,7 +346,7 @@ def conv_group_norm_silu_conv2d_planes(
             b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
             conv2d = b + conv2d_sum
             tl.store(
-                conv2d_ptr + batch * conv2d_n_ + n * conv2d_n + m * conv2d_m, conv2d, mask=inside
+                conv2d_ptr + batch * conv2d_batch + n * conv2d_n + m * conv2d_m, conv2d, mask=inside
             )
 
 
@@ -474,11 +474,11 @@ def conv_group_norm_silu_y_lines(
     conv2d_row = conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
-    f0 = tl.arange(0, LINES)[:, None]
+    line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    f0pq = f0 * cols + col
+    f0pq = line * cols + col
     f1 = row % groups
-    inside = (f0 < Cg) & (col < cols)
+    inside = (line < Cg) & (col < cols)
 
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
@@ -487,10 +487,10 @@ def conv_group_norm_silu_y_lines(
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
-    gain = tl.load(gain_ptr + f1 * gain_f1 + tl.cast(f0, tl.int64) * gain_f0, mask=f0 < Cg).to(
+    gain = tl.load(gain_ptr + f1 * gain_f1 + tl.cast(line, tl.int64) * gain_f0, mask=line < Cg).to(
         COMPUTE
     )
-    bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(f0, tl.int64) * bias_f0, mask=f0 < Cg).to(
+    bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(line, tl.int64) * bias_f0, mask=line < Cg).to(
         COMPUTE
     )
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
@@ -517,9 +517,9 @@ def conv_group_norm_silu_y_lines_loop(
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, Cg, LINES):
-        f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols)
-        f0pq = f0 * cols + col
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < Cg) & (col < cols)
+        f0pq = line * cols + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -533,16 +533,16 @@ def conv_group_norm_silu_y_lines_loop(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     for start in range(0, Cg, LINES):
-        f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols)
-        f0pq = f0 * cols + col
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < Cg) & (col < cols)
+        f0pq = line * cols + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
             eviction_policy="evict_first",
         )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=f0 < Cg).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=f0 < Cg).to(COMPUTE)
+        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=line < Cg).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=line < Cg).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
@@ -567,11 +567,11 @@ def conv_group_norm_silu_y_loop(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
-        f0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0pq = f0 * (P * Q) + col
+        f0pq = line * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -585,18 +585,18 @@ def conv_group_norm_silu_y_loop(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     for step in range(0, Cg * blocks):
-        f0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0pq = f0 * (P * Q) + col
+        f0pq = line * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
             eviction_policy="evict_first",
         )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
@@ -621,11 +621,11 @@ def conv_group_norm_silu_y_part(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        f0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0pq = f0 * (P * Q) + col
+        f0pq = line * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
@@ -668,14 +668,14 @@ def conv_group_norm_silu_y_finish(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     for step in range(part * CHUNK, stop):
-        f0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0pq = f0 * (P * Q) + col
+        f0pq = line * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
@@ -1727,44 +1727,44 @@ def conv_group_norm_silu(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_i1, x_i2i3, x_packed_row, x_packed_i1,
+    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_col, x_i2i3, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     x_i0 = x_i0 // WIDE * WIDE
-    x_i1 = x_i1 // WIDE * WIDE
-    x_packed_i1 = x_packed_i1 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
     i0 = row // HW
     i2i3 = row % HW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
+    x = tl.load(x_ptr + i0 * x_i0 + col * x_col + i2i3 * x_i2i3, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, C, RS, w_i0, w_i1, w_i2i3, w_packed_row, w_packed_i1,
+    w_ptr, w_packed_ptr, rows, C, RS, w_i0, w_col, w_i2i3, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     w_i0 = w_i0 // WIDE * WIDE
-    w_i1 = w_i1 // WIDE * WIDE
-    w_packed_i1 = w_packed_i1 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
     i0 = row // RS
     i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3 * w_i2i3, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
@@ -2045,8 +2045,8 @@ def conv_group_norm_silu_forward_conv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_planes(
-    x_tiles, w_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N, M, N2, C, b_n, conv2d_n_,
-    conv2d_n, conv2d_m, conv2d_kept_n_, conv2d_kept_n, conv2d_kept_m,
+    x_tiles, w_tiles, b_ptr, conv2d_ptr, conv2d_kept_ptr, N, M, N2, C, b_n, conv2d_batch,
+    conv2d_n, conv2d_m, conv2d_kept_batch, conv2d_kept_n, conv2d_kept_m,
     X_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -2080,10 +2080,10 @@ def conv_group_norm_silu_forward_conv2d_planes(
             b = tl.load(b_ptr + n * b_n, mask=n < N2).to(COMPUTE)
             conv2d = b + conv2d_sum
             tl.store(
-                conv2d_ptr + batch * conv2d_n_ + n * conv2d_n + m * conv2d_m, conv2d, mask=inside
+                conv2d_ptr + batch * conv2d_batch + n * conv2d_n + m * conv2d_m, conv2d, mask=inside
             )
             tl.store(
-                conv2d_kept_ptr + batch * conv2d_kept_n_ + n * conv2d_kept_n + m * conv2d_kept_m,
+                conv2d_kept_ptr + batch * conv2d_kept_batch + n * conv2d_kept_n + m * conv2d_kept_m,
                 conv2d,
                 mask=inside,
             )
@@ -2221,11 +2221,11 @@ def conv_group_norm_silu_forward_y_lines(
     conv2d_row = conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
-    f0 = tl.arange(0, LINES)[:, None]
+    line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    f0pq = f0 * cols + col
+    f0pq = line * cols + col
     f1 = row % groups
-    inside = (f0 < Cg) & (col < cols)
+    inside = (line < Cg) & (col < cols)
 
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
@@ -2234,10 +2234,10 @@ def conv_group_norm_silu_forward_y_lines(
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
-    gain = tl.load(gain_ptr + f1 * gain_f1 + tl.cast(f0, tl.int64) * gain_f0, mask=f0 < Cg).to(
+    gain = tl.load(gain_ptr + f1 * gain_f1 + tl.cast(line, tl.int64) * gain_f0, mask=line < Cg).to(
         COMPUTE
     )
-    bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(f0, tl.int64) * bias_f0, mask=f0 < Cg).to(
+    bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(line, tl.int64) * bias_f0, mask=line < Cg).to(
         COMPUTE
     )
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
@@ -2264,9 +2264,9 @@ def conv_group_norm_silu_forward_y_lines_loop(
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, Cg, LINES):
-        f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols)
-        f0pq = f0 * cols + col
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < Cg) & (col < cols)
+        f0pq = line * cols + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -2280,16 +2280,16 @@ def conv_group_norm_silu_forward_y_lines_loop(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     for start in range(0, Cg, LINES):
-        f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols)
-        f0pq = f0 * cols + col
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < Cg) & (col < cols)
+        f0pq = line * cols + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
             eviction_policy="evict_first",
         )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=f0 < Cg).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=f0 < Cg).to(COMPUTE)
+        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=line < Cg).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=line < Cg).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
@@ -2314,11 +2314,11 @@ def conv_group_norm_silu_forward_y_loop(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
-        f0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0pq = f0 * (P * Q) + col
+        f0pq = line * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -2332,18 +2332,18 @@ def conv_group_norm_silu_forward_y_loop(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     for step in range(0, Cg * blocks):
-        f0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0pq = f0 * (P * Q) + col
+        f0pq = line * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
             eviction_policy="evict_first",
         )
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
@@ -2368,11 +2368,11 @@ def conv_group_norm_silu_forward_y_part(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        f0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0pq = f0 * (P * Q) + col
+        f0pq = line * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
@@ -2415,14 +2415,14 @@ def conv_group_norm_silu_forward_y_finish(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     for step in range(part * CHUNK, stop):
-        f0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0pq = f0 * (P * Q) + col
+        f0pq = line * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
@@ -3491,40 +3491,42 @@ def conv_group_norm_silu_forward(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_packed_i0 = x_packed_i0 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
-    dconv2d_ptr, dconv2d_packed_ptr, rows, N, dconv2d_i0, dconv2d_row, dconv2d_packed_row,
-    dconv2d_packed_i0,
+    dconv2d_ptr, dconv2d_packed_ptr, rows, N, dconv2d_col, dconv2d_row, dconv2d_packed_row,
+    dconv2d_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    dconv2d_i0 = dconv2d_i0 // WIDE * WIDE
-    dconv2d_packed_i0 = dconv2d_packed_i0 // WIDE * WIDE
+    dconv2d_col = dconv2d_col // WIDE * WIDE
+    dconv2d_packed_col = dconv2d_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dconv2d = tl.load(dconv2d_ptr + i0 * dconv2d_i0 + row * dconv2d_row, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    dconv2d = tl.load(dconv2d_ptr + col * dconv2d_col + row * dconv2d_row, mask=inside)
     tl.store(
-        dconv2d_packed_ptr + row * dconv2d_packed_row + i0 * dconv2d_packed_i0, dconv2d, mask=inside
+        dconv2d_packed_ptr + row * dconv2d_packed_row + col * dconv2d_packed_col,
+        dconv2d,
+        mask=inside,
     )
 
 
@@ -3590,11 +3592,11 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0pq = c0 * (P * Q) + col
+        c0pq = line * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
         ).to(COMPUTE)
@@ -3608,16 +3610,16 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0pq = c0 * (P * Q) + col
+        c0pq = line * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
@@ -3647,11 +3649,11 @@ def conv_group_norm_silu_backward_mu_sum_part1(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0pq = c0 * (P * Q) + col
+        c0pq = line * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
         ).to(COMPUTE)
@@ -3697,16 +3699,16 @@ def conv_group_norm_silu_backward_mu_sum_part2(
     rsqrt_var = lib.rsqrt(var + 1e-05)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0pq = c0 * (P * Q) + col
+        c0pq = line * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
@@ -3912,7 +3914,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish(
 @triton.jit
 def conv_group_norm_silu_backward_dvar_sum_rows(
     var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, rows, Cg, count,
-    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_c0, gain_c1, gain_c0,
+    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_col, gain_c1, gain_col,
     dvar_sum_row,
     groups: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -3923,18 +3925,20 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
     dgroup_norm_rsqrt_sum_row = dgroup_norm_rsqrt_sum_row // WIDE * WIDE
     gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    c0 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (c0 < Cg)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < Cg)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     group_norm_rsqrt = rsqrt_var
     dgroup_norm_rsqrt_sum = tl.load(
-        dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row + c0 * dgroup_norm_rsqrt_sum_c0,
+        dgroup_norm_rsqrt_sum_ptr
+        + row * dgroup_norm_rsqrt_sum_row
+        + col * dgroup_norm_rsqrt_sum_col,
         mask=inside,
     )
-    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+    gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
     dvar_sum = tl.sum(
         tl.where(inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0),
         1,
@@ -3946,7 +3950,7 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
 @triton.jit
 def conv_group_norm_silu_backward_dvar_sum_loop(
     var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, rows, Cg, count,
-    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_c0, gain_c1, gain_c0,
+    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_col, gain_c1, gain_col,
     dvar_sum_row,
     COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -3963,16 +3967,16 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     rsqrt_var = lib.rsqrt(var + 1e-05)
     dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, Cg, BLOCK):
-        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (c0 < Cg)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < Cg)
         group_norm_rsqrt = rsqrt_var
         dgroup_norm_rsqrt_sum = tl.load(
             dgroup_norm_rsqrt_sum_ptr
             + row * dgroup_norm_rsqrt_sum_row
-            + c0 * dgroup_norm_rsqrt_sum_c0,
+            + col * dgroup_norm_rsqrt_sum_col,
             mask=inside,
         )
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
         dvar_sum_acc += tl.where(
             inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0
         )
@@ -3983,7 +3987,7 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
 @triton.jit
 def conv_group_norm_silu_backward_dvar_sum_part(
     var_sum_ptr, dgroup_norm_rsqrt_sum_ptr, gain_ptr, dvar_sum_part_ptr, rows, Cg, count,
-    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_c0, gain_c1, gain_c0,
+    var_sum_row, dgroup_norm_rsqrt_sum_row, dgroup_norm_rsqrt_sum_col, gain_c1, gain_col,
     CHUNK,
     COMPUTE: tl.constexpr, groups: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
@@ -4002,16 +4006,16 @@ def conv_group_norm_silu_backward_dvar_sum_part(
     rsqrt_var = lib.rsqrt(var + 1e-05)
     dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (c0 < Cg)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < Cg)
         group_norm_rsqrt = rsqrt_var
         dgroup_norm_rsqrt_sum = tl.load(
             dgroup_norm_rsqrt_sum_ptr
             + row * dgroup_norm_rsqrt_sum_row
-            + c0 * dgroup_norm_rsqrt_sum_c0,
+            + col * dgroup_norm_rsqrt_sum_col,
             mask=inside,
         )
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
         dvar_sum_acc += tl.where(
             inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0
         )
@@ -4126,37 +4130,39 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
-    n_ = tl.arange(0, LINES)[:, None]
+    line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     c1 = row // Cg
-    inside = (n_ < N) & (col < cols)
+    inside = (line < N) & (col < cols)
 
     conv2d_kept = tl.load(
         conv2d_kept_ptr
-        + tl.cast(n_, tl.int64) * conv2d_kept_n_
+        + tl.cast(line, tl.int64) * conv2d_kept_n_
         + row * conv2d_kept_row
         + tl.cast(col, tl.int64) * conv2d_kept_pq,
         mask=inside,
     ).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + tl.cast(n_, tl.int64) * mu_sum_n_ + c1 * mu_sum_c1, mask=n_ < N)
+    mu_sum = tl.load(
+        mu_sum_ptr + tl.cast(line, tl.int64) * mu_sum_n_ + c1 * mu_sum_c1, mask=line < N
+    )
     var_sum = tl.load(
-        var_sum_ptr + tl.cast(n_, tl.int64) * var_sum_n_ + c1 * var_sum_c1, mask=n_ < N
+        var_sum_ptr + tl.cast(line, tl.int64) * var_sum_n_ + c1 * var_sum_c1, mask=line < N
     )
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
     group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(
-        dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + row * dy_row + tl.cast(col, tl.int64) * dy_pq,
+        dy_ptr + tl.cast(line, tl.int64) * dy_n_ + row * dy_row + tl.cast(col, tl.int64) * dy_pq,
         mask=inside,
     ).to(COMPUTE)
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
     dvar_sum = tl.load(
-        dvar_sum_ptr + tl.cast(n_, tl.int64) * dvar_sum_n_ + c1 * dvar_sum_c1, mask=n_ < N
+        dvar_sum_ptr + tl.cast(line, tl.int64) * dvar_sum_n_ + c1 * dvar_sum_c1, mask=line < N
     )
     dmu_sum = tl.load(
-        dmu_sum_ptr + tl.cast(n_, tl.int64) * dmu_sum_n_ + c1 * dmu_sum_c1, mask=n_ < N
+        dmu_sum_ptr + tl.cast(line, tl.int64) * dmu_sum_n_ + c1 * dmu_sum_c1, mask=line < N
     )
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
@@ -4165,7 +4171,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     )
     tl.store(
         dconv2d_ptr
-        + tl.cast(n_, tl.int64) * dconv2d_n_
+        + tl.cast(line, tl.int64) * dconv2d_n_
         + row * dconv2d_row
         + tl.cast(col, tl.int64) * dconv2d_pq,
         dconv2d,
@@ -4212,32 +4218,32 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
+            conv2d_kept_ptr + line * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_last",
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(
-            dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq,
+            dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq,
             mask=inside,
             eviction_policy="evict_last",
         ).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4257,39 +4263,39 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
     for step in range(0, N * blocks):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
+            conv2d_kept_ptr + line * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_first",
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(
-            dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq,
+            dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq,
             mask=inside,
             eviction_policy="evict_first",
         ).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
-            dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
+            dconv2d_ptr + line * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
             dconv2d,
             mask=inside,
         )
@@ -4321,27 +4327,27 @@ def conv_group_norm_silu_backward_dconv2d_part(
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
+            conv2d_kept_ptr + line * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
-        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
+        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4411,34 +4417,34 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
     for step in range(part * CHUNK, stop):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
-            conv2d_kept_ptr + n_ * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
+            conv2d_kept_ptr + line * conv2d_kept_n_ + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n_ * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n_ + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
-        dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
+        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
-        dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
-            dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
+            dconv2d_ptr + line * dconv2d_n_ + row * dconv2d_row + col * dconv2d_pq,
             dconv2d,
             mask=inside,
         )
@@ -4768,7 +4774,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
 @triton.jit
 def conv_group_norm_silu_backward_dx_taps(
     dconv2d_ptr, w_ptr, dx_ptr, M, C, K, HW, Cg, W, H, P, Q, dconv2d_0, dconv2d_1,
-    dconv2d_2, dconv2d_3, w_k, w_c3, w_tap, dx_0, dx_1, dx_2, dx_3,
+    dconv2d_2, dconv2d_3, w_k, w_n, w_tap, dx_0, dx_1, dx_2, dx_3,
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -4818,7 +4824,7 @@ def conv_group_norm_silu_backward_dx_taps(
             other=0.0,
         )
         w = tl.load(
-            w_ptr + k[:, None] * w_k + n * w_c3 + tl.cast(tap, tl.int64) * w_tap,
+            w_ptr + k[:, None] * w_k + n * w_n + tl.cast(tap, tl.int64) * w_tap,
             mask=(n < C) & (k[:, None] < K),
             other=0.0,
         ).to(COMPUTE)
@@ -4843,7 +4849,7 @@ def conv_group_norm_silu_backward_dx_taps(
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_rows(
-    dconv2d_tiles, w_tiles, dx_tiles, dx_ptr, M, C, K, dx_m, dx_c3,
+    dconv2d_tiles, w_tiles, dx_tiles, dx_ptr, M, C, K, dx_m, dx_n,
     DCONV2D_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -4882,14 +4888,14 @@ def conv_group_norm_silu_backward_dx_rows(
             inside = (m < M) & (n < C)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_c3, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_planes(
-    dconv2d_tiles, w_tiles, dx_ptr, N, M, C, K, dx_n_, dx_c3, dx_m,
+    dconv2d_tiles, w_tiles, dx_ptr, N, M, C, K, dx_batch, dx_n, dx_m,
     DCONV2D_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -4931,13 +4937,13 @@ def conv_group_norm_silu_backward_dx_planes(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < C)
             dx_sum = dx_sum_halves[half]
-            tl.store(dx_ptr + batch * dx_n_ + n * dx_c3 + m * dx_m, dx_sum, mask=inside)
+            tl.store(dx_ptr + batch * dx_batch + n * dx_n + m * dx_m, dx_sum, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_backward_dx_tiles(
     dconv2d_ptr, w_ptr, dx_ptr, M, C, HW, W, H, P, Q, dconv2d_0, dconv2d_1, dconv2d_2,
-    dconv2d_3, w_c1c0, w_c3, w_r2s2, dx_0, dx_1, dx_2, dx_3,
+    dconv2d_3, w_c1c0, w_n, w_r2s2, dx_0, dx_1, dx_2, dx_3,
     Cg: tl.constexpr, R: tl.constexpr, S: tl.constexpr, groups: tl.constexpr,
     INDEX: tl.constexpr, pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -4988,7 +4994,7 @@ def conv_group_norm_silu_backward_dx_tiles(
         c1c0 = k[:, None] % (Cg * groups)
         r2s2 = k[:, None] // (Cg * groups)
         w = tl.load(
-            w_ptr + tl.cast(c1c0, tl.int64) * w_c1c0 + n * w_c3 + tl.cast(r2s2, tl.int64) * w_r2s2,
+            w_ptr + tl.cast(c1c0, tl.int64) * w_c1c0 + n * w_n + tl.cast(r2s2, tl.int64) * w_r2s2,
             mask=(n < C) & (k[:, None] < Cg * R * S * groups),
             other=0.0,
         ).to(COMPUTE)

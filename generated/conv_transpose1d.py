@@ -23,47 +23,47 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv_transpose1d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, C, L, x_i0, x_i1, x_i2, x_packed_row, x_packed_i1,
+    x_ptr, x_packed_ptr, rows, C, L, x_i0, x_col, x_i2, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     x_i0 = x_i0 // WIDE * WIDE
-    x_i1 = x_i1 // WIDE * WIDE
-    x_packed_i1 = x_packed_i1 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
     i0 = row // L
     i2 = row % L
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2 * x_i2, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
+    x = tl.load(x_ptr + i0 * x_i0 + col * x_col + i2 * x_i2, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, C, w_i0, w_row, w_packed_row, w_packed_i0,
+    w_ptr, w_packed_ptr, rows, C, w_col, w_row, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_packed_i0 = w_packed_i0 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < C)
-    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
+    w = tl.load(w_ptr + col * w_col + row * w_row, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_taps(
     x_padded_ptr, w_padded_ptr, b_ptr, y_ptr, M, F, c_padded, P, L, x_padded_0, x_padded_1,
-    x_padded_2, w_padded_f, w_padded_r, w_padded_c, b_f, y_0, y_1, y_2,
+    x_padded_2, w_padded_n, w_padded_tap, w_padded_c, b_n, y_0, y_1, y_2,
     R: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -97,8 +97,8 @@ def conv_transpose1d_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + n * w_padded_f
-            + tl.cast(tap, tl.int64) * w_padded_r
+            + n * w_padded_n
+            + tl.cast(tap, tl.int64) * w_padded_tap
             + k[:, None] * w_padded_c,
             mask=(n < F) & (k[:, None] < c_padded),
             other=0.0,
@@ -111,7 +111,7 @@ def conv_transpose1d_taps(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -119,7 +119,7 @@ def conv_transpose1d_taps(
 @triton.jit
 def conv_transpose1d_lanes(
     x_lanes_ptr, w_lanes_ptr, b_ptr, y_ptr, M, F, P, L, x_lanes_0, x_lanes_1, x_lanes_2,
-    w_lanes_f, w_lanes_k, b_f, y_0, y_1, y_2,
+    w_lanes_n, w_lanes_k, b_n, y_0, y_1, y_2,
     R: tl.constexpr, c_lanes: tl.constexpr, INDEX: tl.constexpr, STEP_X_LANES: tl.constexpr,
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_W_LANES: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -135,7 +135,7 @@ def conv_transpose1d_lanes(
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     p = m % P
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
-    w_lanes_f = tl.multiple_of(tl.cast(w_lanes_f, tl.int64), STEP_W_LANES)
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * c_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -155,7 +155,7 @@ def conv_transpose1d_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_f + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
             mask=(n < F) & (k[:, None] < R * c_lanes),
             other=0.0,
         )
@@ -167,14 +167,14 @@ def conv_transpose1d_lanes(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_tiles(
-    x_ptr, w_ptr, b_ptr, y_ptr, M, F, P, L, x_0, x_1, x_2, w_c, w_f, w_r, b_f, y_0, y_1,
+    x_ptr, w_ptr, b_ptr, y_ptr, M, F, P, L, x_0, x_1, x_2, w_c, w_n, w_r, b_n, y_0, y_1,
     y_2,
     C: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, STEP_X: tl.constexpr,
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_W: tl.constexpr,
@@ -191,7 +191,7 @@ def conv_transpose1d_tiles(
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
     p = m % P
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
-    w_f = tl.multiple_of(tl.cast(w_f, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r = tl.multiple_of(tl.cast(w_r, tl.int64), STEP_W)
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, C * R, BLOCK_K):
@@ -214,7 +214,7 @@ def conv_transpose1d_tiles(
         c = k[:, None] % C
         r = k[:, None] // C
         w = tl.load(
-            w_ptr + tl.cast(c, tl.int64) * w_c + n * w_f + tl.cast(r, tl.int64) * w_r,
+            w_ptr + tl.cast(c, tl.int64) * w_c + n * w_n + tl.cast(r, tl.int64) * w_r,
             mask=(n < F) & (k[:, None] < C * R),
             other=0.0,
         )
@@ -226,7 +226,7 @@ def conv_transpose1d_tiles(
         n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
-        b = tl.load(b_ptr + n * b_f, mask=n < F).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -615,80 +615,80 @@ def conv_transpose1d(
 
 @triton.jit
 def conv_transpose1d_backward_dx_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, F, P, dy_i0, dy_i1, dy_i2, dy_packed_row, dy_packed_i1,
+    dy_ptr, dy_packed_ptr, rows, F, P, dy_i0, dy_col, dy_i2, dy_packed_row, dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     dy_i0 = dy_i0 // WIDE * WIDE
-    dy_i1 = dy_i1 // WIDE * WIDE
-    dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < F)
     i0 = row // P
     i2 = row % P
-    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2 * dy_i2, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + col * dy_col + i2 * dy_i2, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_backward_dx_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, F, R, w_i0, w_i1, w_i2, w_packed_row, w_packed_i1,
+    w_ptr, w_packed_ptr, rows, F, R, w_i0, w_col, w_i2, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     w_i0 = w_i0 // WIDE * WIDE
-    w_i1 = w_i1 // WIDE * WIDE
-    w_packed_i1 = w_packed_i1 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < F)
     i0 = row // R
     i2 = row % R
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2 * w_i2, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2 * w_i2, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_packed_i0 = x_packed_i0 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_backward_dw_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, N, dy_i0, dy_row, dy_packed_row, dy_packed_i0,
+    dy_ptr, dy_packed_ptr, rows, N, dy_col, dy_row, dy_packed_row, dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    dy_i0 = dy_i0 // WIDE * WIDE
-    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
@@ -738,7 +738,7 @@ def conv_transpose1d_backward_dx_patches(
 @triton.jit
 def conv_transpose1d_backward_dx_taps(
     dy_padded_ptr, w_padded_ptr, dx_ptr, M, C, f_padded, L, P, dy_padded_0, dy_padded_1,
-    dy_padded_2, w_padded_c2, w_padded_r2, w_padded_f, dx_0, dx_1, dx_2,
+    dy_padded_2, w_padded_n, w_padded_tap, w_padded_f, dx_0, dx_1, dx_2,
     R: tl.constexpr, INDEX: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     dil: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -772,8 +772,8 @@ def conv_transpose1d_backward_dx_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + n * w_padded_c2
-            + tl.cast(tap, tl.int64) * w_padded_r2
+            + n * w_padded_n
+            + tl.cast(tap, tl.int64) * w_padded_tap
             + k[:, None] * w_padded_f,
             mask=(n < C) & (k[:, None] < f_padded),
             other=0.0,
@@ -792,7 +792,7 @@ def conv_transpose1d_backward_dx_taps(
 @triton.jit
 def conv_transpose1d_backward_dx_lanes(
     dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, C, L, P, dy_lanes_0, dy_lanes_1, dy_lanes_2,
-    w_lanes_c2, w_lanes_k, dx_0, dx_1, dx_2,
+    w_lanes_n, w_lanes_k, dx_0, dx_1, dx_2,
     R: tl.constexpr, f_lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_DY_LANES: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
     STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -815,7 +815,7 @@ def conv_transpose1d_backward_dx_lanes(
         + tl.cast(n_, tl.int64) * dy_lanes_0
         + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_1
     )
-    w_lanes_c2 = tl.multiple_of(tl.cast(w_lanes_c2, tl.int64), STEP_W_LANES)
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * f_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -831,7 +831,7 @@ def conv_transpose1d_backward_dx_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
             mask=(n < C) & (k[:, None] < R * f_lanes),
             other=0.0,
         )
@@ -848,7 +848,7 @@ def conv_transpose1d_backward_dx_lanes(
 
 @triton.jit
 def conv_transpose1d_backward_dx_tiles(
-    dy_ptr, w_ptr, dx_ptr, M, C, L, P, dy_0, dy_1, dy_2, w_c2, w_f, w_r2, dx_0, dx_1, dx_2,
+    dy_ptr, w_ptr, dx_ptr, M, C, L, P, dy_0, dy_1, dy_2, w_n, w_f, w_r2, dx_0, dx_1, dx_2,
     F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr, STEP_DY: tl.constexpr,
     stride: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, STEP_W: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -866,7 +866,7 @@ def conv_transpose1d_backward_dx_tiles(
     dy_p0 = l * stride - pad
     dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + tl.cast(dy_p0, tl.int64) * dy_2
-    w_c2 = tl.multiple_of(tl.cast(w_c2, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, F * R, BLOCK_K):
@@ -883,7 +883,7 @@ def conv_transpose1d_backward_dx_tiles(
         f = k[:, None] % F
         r2 = k[:, None] // F
         w = tl.load(
-            w_ptr + n * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(r2, tl.int64) * w_r2,
+            w_ptr + n * w_n + tl.cast(f, tl.int64) * w_f + tl.cast(r2, tl.int64) * w_r2,
             mask=(n < C) & (k[:, None] < F * R),
             other=0.0,
         )
@@ -901,7 +901,7 @@ def conv_transpose1d_backward_dx_tiles(
 @triton.jit
 def conv_transpose1d_backward_dw_taps(
     x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n__padded, R, L, x_padded_0, x_padded_1,
-    x_padded_2, dy_padded_f, dy_padded_p, dy_padded_n_, dw_0, dw_1, dw_2,
+    x_padded_2, dy_padded_n, dy_padded_tap, dy_padded_n_, dw_0, dw_1, dw_2,
     P: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -935,8 +935,8 @@ def conv_transpose1d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + n * dy_padded_f
-            + tl.cast(tap, tl.int64) * dy_padded_p
+            + n * dy_padded_n
+            + tl.cast(tap, tl.int64) * dy_padded_tap
             + k[:, None] * dy_padded_n_,
             mask=(n < F) & (k[:, None] < n__padded),
             other=0.0,
@@ -955,7 +955,7 @@ def conv_transpose1d_backward_dw_taps(
 @triton.jit
 def conv_transpose1d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, R, L, x_lanes_0, x_lanes_1, x_lanes_2,
-    dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2,
+    dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2,
     P: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_X_LANES: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
     STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -972,7 +972,7 @@ def conv_transpose1d_backward_dw_lanes(
     x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
     r = m % R
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
-    dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
+    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, P * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -992,7 +992,7 @@ def conv_transpose1d_backward_dw_lanes(
             other=0.0,
         )
         dy_lanes = tl.load(
-            dy_lanes_ptr + n * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            dy_lanes_ptr + n * dy_lanes_n + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
             mask=(n < F) & (k[:, None] < P * n__lanes),
             other=0.0,
         )
@@ -1009,7 +1009,7 @@ def conv_transpose1d_backward_dw_lanes(
 
 @triton.jit
 def conv_transpose1d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, F, R, L, x_0, x_1, x_2, dy_n_, dy_f, dy_p, dw_0, dw_1, dw_2,
+    x_ptr, dy_ptr, dw_ptr, M, F, R, L, x_0, x_1, x_2, dy_n_, dy_n, dy_p, dw_0, dw_1, dw_2,
     N: tl.constexpr, P: tl.constexpr, INDEX: tl.constexpr, STEP_X: tl.constexpr,
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -1025,7 +1025,7 @@ def conv_transpose1d_backward_dw_tiles(
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
     r = m % R
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
-    dy_f = tl.multiple_of(tl.cast(dy_f, tl.int64), STEP_DY)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), STEP_DY)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P, BLOCK_K):
@@ -1048,7 +1048,7 @@ def conv_transpose1d_backward_dw_tiles(
         n_ = k[:, None] % N
         p = k[:, None] // N
         dy = tl.load(
-            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_f + tl.cast(p, tl.int64) * dy_p,
+            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_n + tl.cast(p, tl.int64) * dy_p,
             mask=(n < F) & (k[:, None] < N * P),
             other=0.0,
         )
@@ -1065,51 +1065,53 @@ def conv_transpose1d_backward_dw_tiles(
 
 @triton.jit
 def conv_transpose1d_backward_db_rows(
-    dy_ptr, db_ptr, F, cols, P, dy_n_, dy_f, dy_p, db_f,
+    dy_ptr, db_ptr, F, cols, P, dy_n_, dy_row, dy_p, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n_ = dy_n_ // WIDE * WIDE
-    dy_f = dy_f // WIDE * WIDE
-    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (f < F) & (col < cols)
+    inside = (row < F) & (col < cols)
     n_ = (col // P).to(tl.int64)
     p = (col % P).to(tl.int64)
-    dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
-    tl.store(db_ptr + f * db_f, db, mask=f < F)
+    tl.store(db_ptr + row * db_row, db, mask=row < F)
 
 
 @triton.jit
 def conv_transpose1d_backward_db_loop(
-    dy_ptr, db_ptr, F, N, P, dy_n_, dy_f, dy_p, db_f,
+    dy_ptr, db_ptr, F, N, P, dy_n_, dy_row, dy_p, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
     dy_n_ = dy_n_ // WIDE * WIDE
-    dy_f = dy_f // WIDE * WIDE
-    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (f < F) & (p < P)
-        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < F) & (col < P)
+        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_p, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < F)
 
 
 @triton.jit
 def conv_transpose1d_backward_db_part(
-    dy_ptr, db_sum_part_ptr, F, N, P, dy_n_, dy_f, dy_p, CHUNK,
+    dy_ptr, db_sum_part_ptr, F, N, P, dy_n_, dy_row, dy_p, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1117,35 +1119,39 @@ def conv_transpose1d_backward_db_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     P = P // WIDE * WIDE
     dy_n_ = dy_n_ // WIDE * WIDE
-    dy_f = dy_f // WIDE * WIDE
-    f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n_ = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (f < F) & (p < P)
-        dy = tl.load(dy_ptr + n_ * dy_n_ + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < F) & (col < P)
+        dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_p, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         db_sum_acc += dy
-    tl.store(db_sum_part_ptr + f * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=f < F)
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < F
+    )
 
 
 @triton.jit
 def conv_transpose1d_backward_db_finish(
-    db_sum_part_ptr, db_ptr, F, db_f,
+    db_sum_part_ptr, db_ptr, F, db_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    f = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     db_sum_parts = tl.load(
-        db_sum_part_ptr + f * PARTS + parts, mask=(f < F) & (parts < PARTS), other=0.0
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < F) & (parts < PARTS), other=0.0
     )
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < F)
 
 
 def choose_conv_transpose1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:

@@ -23,41 +23,41 @@ from tritongen import lib, runtime
 
 @triton.jit
 def conv_transpose2d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_i1, x_i2i3, x_packed_row, x_packed_i1,
+    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_col, x_i2i3, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     x_i0 = x_i0 // WIDE * WIDE
-    x_i1 = x_i1 // WIDE * WIDE
-    x_packed_i1 = x_packed_i1 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
     i0 = row // HW
     i2i3 = row % HW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
+    x = tl.load(x_ptr + i0 * x_i0 + col * x_col + i2i3 * x_i2i3, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv_transpose2d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, C, w_i0, w_row, w_packed_row, w_packed_i0,
+    w_ptr, w_packed_ptr, rows, C, w_col, w_row, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_packed_i0 = w_packed_i0 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < C)
-    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < C)
+    w = tl.load(w_ptr + col * w_col + row * w_row, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
@@ -832,80 +832,81 @@ def conv_transpose2d(
 
 @triton.jit
 def conv_transpose2d_backward_dx_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, F, PQ, dy_i0, dy_i1, dy_i2i3, dy_packed_row, dy_packed_i1,
+    dy_ptr, dy_packed_ptr, rows, F, PQ, dy_i0, dy_col, dy_i2i3, dy_packed_row,
+    dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     dy_i0 = dy_i0 // WIDE * WIDE
-    dy_i1 = dy_i1 // WIDE * WIDE
-    dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < F)
     i0 = row // PQ
     i2i3 = row % PQ
-    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3 * dy_i2i3, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + col * dy_col + i2i3 * dy_i2i3, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
 def conv_transpose2d_backward_dx_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, F, RS, w_i0, w_i1, w_i2i3, w_packed_row, w_packed_i1,
+    w_ptr, w_packed_ptr, rows, F, RS, w_i0, w_col, w_i2i3, w_packed_row, w_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
     w_i0 = w_i0 // WIDE * WIDE
-    w_i1 = w_i1 // WIDE * WIDE
-    w_packed_i1 = w_packed_i1 // WIDE * WIDE
+    w_col = w_col // WIDE * WIDE
+    w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < F)
     i0 = row // RS
     i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3 * w_i2i3, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
 def conv_transpose2d_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_i0, x_row, x_packed_row, x_packed_i0,
+    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_packed_i0 = x_packed_i0 // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
+    x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
 
 
 @triton.jit
 def conv_transpose2d_backward_dw_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, N, dy_i0, dy_row, dy_packed_row, dy_packed_i0,
+    dy_ptr, dy_packed_ptr, rows, N, dy_col, dy_row, dy_packed_row, dy_packed_col,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     rows = rows // WIDE * WIDE
-    dy_i0 = dy_i0 // WIDE * WIDE
-    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
+    dy_col = dy_col // WIDE * WIDE
+    dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < N)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
@@ -968,8 +969,8 @@ def conv_transpose2d_backward_dx_patches(
 @triton.jit
 def conv_transpose2d_backward_dx_taps(
     dy_padded_ptr, w_padded_ptr, dx_ptr, M, C, f_padded, HW, W, H, P, Q, dy_padded_0,
-    dy_padded_1, dy_padded_2, dy_padded_3, w_padded_c2, w_padded_tap, w_padded_f, dx_0,
-    dx_1, dx_2, dx_3,
+    dy_padded_1, dy_padded_2, dy_padded_3, w_padded_n, w_padded_tap, w_padded_f, dx_0, dx_1,
+    dx_2, dx_3,
     R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr, stride: tl.constexpr,
     pad: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -1018,7 +1019,7 @@ def conv_transpose2d_backward_dx_taps(
         )
         w_padded = tl.load(
             w_padded_ptr
-            + n * w_padded_c2
+            + n * w_padded_n
             + tl.cast(tap, tl.int64) * w_padded_tap
             + k[:, None] * w_padded_f,
             mask=(n < C) & (k[:, None] < f_padded),
@@ -1043,7 +1044,7 @@ def conv_transpose2d_backward_dx_taps(
 @triton.jit
 def conv_transpose2d_backward_dx_lanes(
     dy_lanes_ptr, w_lanes_ptr, dx_ptr, M, C, HW, W, H, P, Q, dy_lanes_0, dy_lanes_1,
-    dy_lanes_2, dy_lanes_3, w_lanes_c2, w_lanes_k, dx_0, dx_1, dx_2, dx_3,
+    dy_lanes_2, dy_lanes_3, w_lanes_n, w_lanes_k, dx_0, dx_1, dx_2, dx_3,
     R: tl.constexpr, S: tl.constexpr, f_lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_DY_LANES: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
     STEP_W_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -1070,7 +1071,7 @@ def conv_transpose2d_backward_dx_lanes(
         + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_1
         + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_2
     )
-    w_lanes_c2 = tl.multiple_of(tl.cast(w_lanes_c2, tl.int64), STEP_W_LANES)
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * S * f_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1095,7 +1096,7 @@ def conv_transpose2d_backward_dx_lanes(
             other=0.0,
         )
         w_lanes = tl.load(
-            w_lanes_ptr + n * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            w_lanes_ptr + n * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
             mask=(n < C) & (k[:, None] < R * S * f_lanes),
             other=0.0,
         )
@@ -1117,7 +1118,7 @@ def conv_transpose2d_backward_dx_lanes(
 
 @triton.jit
 def conv_transpose2d_backward_dx_tiles(
-    dy_ptr, w_ptr, dx_ptr, M, C, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, w_c2, w_f, w_r2s2,
+    dy_ptr, w_ptr, dx_ptr, M, C, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, w_n, w_f, w_r2s2,
     dx_0, dx_1, dx_2, dx_3,
     F: tl.constexpr, R: tl.constexpr, S: tl.constexpr, INDEX: tl.constexpr,
     STEP_DY: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr, STEP_W: tl.constexpr,
@@ -1144,7 +1145,7 @@ def conv_transpose2d_backward_dx_tiles(
         + tl.cast(dy_p0, tl.int64) * dy_2
         + tl.cast(dy_q0, tl.int64) * dy_3
     )
-    w_c2 = tl.multiple_of(tl.cast(w_c2, tl.int64), STEP_W)
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), STEP_W)
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, F * R * S, BLOCK_K):
@@ -1172,7 +1173,7 @@ def conv_transpose2d_backward_dx_tiles(
         f = k[:, None] % F
         r2s2 = k[:, None] // F
         w = tl.load(
-            w_ptr + n * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(r2s2, tl.int64) * w_r2s2,
+            w_ptr + n * w_n + tl.cast(f, tl.int64) * w_f + tl.cast(r2s2, tl.int64) * w_r2s2,
             mask=(n < C) & (k[:, None] < F * R * S),
             other=0.0,
         )
@@ -1195,7 +1196,7 @@ def conv_transpose2d_backward_dx_tiles(
 @triton.jit
 def conv_transpose2d_backward_dw_taps(
     x_padded_ptr, dy_padded_ptr, dw_ptr, M, F, n__padded, RS, S, R, H, W, x_padded_0,
-    x_padded_1, x_padded_2, x_padded_3, dy_padded_f, dy_padded_tap, dy_padded_n_, dw_0,
+    x_padded_1, x_padded_2, x_padded_3, dy_padded_n, dy_padded_tap, dy_padded_n_, dw_0,
     dw_1, dw_2, dw_3,
     P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr, pad: tl.constexpr,
     stride: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -1238,7 +1239,7 @@ def conv_transpose2d_backward_dw_taps(
         )
         dy_padded = tl.load(
             dy_padded_ptr
-            + n * dy_padded_f
+            + n * dy_padded_n
             + tl.cast(tap, tl.int64) * dy_padded_tap
             + k[:, None] * dy_padded_n_,
             mask=(n < F) & (k[:, None] < n__padded),
@@ -1263,7 +1264,7 @@ def conv_transpose2d_backward_dw_taps(
 @triton.jit
 def conv_transpose2d_backward_dw_lanes(
     x_lanes_ptr, dy_lanes_ptr, dw_ptr, M, F, RS, S, R, H, W, x_lanes_0, x_lanes_1,
-    x_lanes_2, x_lanes_3, dy_lanes_f, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
+    x_lanes_2, x_lanes_3, dy_lanes_n, dy_lanes_k, dw_0, dw_1, dw_2, dw_3,
     P: tl.constexpr, Q: tl.constexpr, n__lanes: tl.constexpr, INDEX: tl.constexpr,
     STEP_X_LANES: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
     STEP_DY_LANES: tl.constexpr, COMPUTE: tl.constexpr, PRECISION: tl.constexpr,
@@ -1282,7 +1283,7 @@ def conv_transpose2d_backward_dw_lanes(
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
     s = m % S
     x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
-    dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
+    dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1308,7 +1309,7 @@ def conv_transpose2d_backward_dw_lanes(
             other=0.0,
         )
         dy_lanes = tl.load(
-            dy_lanes_ptr + n * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            dy_lanes_ptr + n * dy_lanes_n + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
             mask=(n < F) & (k[:, None] < P * Q * n__lanes),
             other=0.0,
         )
@@ -1330,7 +1331,7 @@ def conv_transpose2d_backward_dw_lanes(
 
 @triton.jit
 def conv_transpose2d_backward_dw_tiles(
-    x_ptr, dy_ptr, dw_ptr, M, F, RS, S, R, H, W, x_0, x_1, x_2, x_3, dy_n_, dy_f, dy_pq,
+    x_ptr, dy_ptr, dw_ptr, M, F, RS, S, R, H, W, x_0, x_1, x_2, x_3, dy_n_, dy_n, dy_pq,
     dw_0, dw_1, dw_2, dw_3,
     N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, INDEX: tl.constexpr,
     STEP_X: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, STEP_DY: tl.constexpr,
@@ -1349,7 +1350,7 @@ def conv_transpose2d_backward_dw_tiles(
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
     s = m % S
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
-    dy_f = tl.multiple_of(tl.cast(dy_f, tl.int64), STEP_DY)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), STEP_DY)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P * Q, BLOCK_K):
@@ -1378,7 +1379,7 @@ def conv_transpose2d_backward_dw_tiles(
         n_ = k[:, None] % N
         pq = k[:, None] // N
         dy = tl.load(
-            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_f + tl.cast(pq, tl.int64) * dy_pq,
+            dy_ptr + tl.cast(n_, tl.int64) * dy_n_ + n * dy_n + tl.cast(pq, tl.int64) * dy_pq,
             mask=(n < F) & (k[:, None] < N * P * Q),
             other=0.0,
         )

@@ -22,7 +22,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def cross_entropy_rows(
-    x_ptr, target_ptr, loss_ptr, N, V, x_0, x_1, target_n, loss_n,
+    x_ptr, target_ptr, loss_ptr, N, V, x_0, x_1, target_row, loss_row,
     COMPUTE: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -30,25 +30,25 @@ def cross_entropy_rows(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
     x_1 = x_1 // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    v = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (v < V)
-    x = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < V)
+    x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    target = tl.load(target_ptr + n * target_n, mask=n < N)
+    target = tl.load(target_ptr + row * target_row, mask=row < N)
     x2 = tl.load(
-        x_ptr + n * x_0 + target * x_1, mask=(n < N) & (target >= 0) & (target < V), other=0.0
+        x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
     hit = x2
     lse = m + tl.log(tl.sum(lib.exp(x - m), 1, keep_dims=True))
-    target2 = tl.load(target_ptr + n * target_n, mask=n < N)
+    target2 = tl.load(target_ptr + row * target_row, mask=row < N)
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
-    tl.store(loss_ptr + n * loss_n, loss, mask=n < N)
+    tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
 
 @triton.jit
 def cross_entropy_loop(
-    x_ptr, target_ptr, loss_ptr, N, V, x_0, target_n, x_1, loss_n,
+    x_ptr, target_ptr, loss_ptr, N, V, x_0, target_row, x_1, loss_row,
     COMPUTE: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -56,29 +56,29 @@ def cross_entropy_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
     x_1 = x_1 // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    target = tl.load(target_ptr + n * target_n, mask=n < N)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    target = tl.load(target_ptr + row * target_row, mask=row < N)
     x = tl.load(
-        x_ptr + n * x_0 + target * x_1, mask=(n < N) & (target >= 0) & (target < V), other=0.0
+        x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
     hit = x
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, V, BLOCK):
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
-        x2 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < V)
+        x2 = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
         m, lse_sum = lib.take_sumexp(m, lse_sum, x2)
     lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
     lse = m + tl.log(lse_sum)
-    target2 = tl.load(target_ptr + n * target_n, mask=n < N)
+    target2 = tl.load(target_ptr + row * target_row, mask=row < N)
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
-    tl.store(loss_ptr + n * loss_n, loss, mask=n < N)
+    tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
 
 @triton.jit
 def cross_entropy_part(
-    x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, N, V, x_0, target_n, x_1, CHUNK,
+    x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, N, V, x_0, target_row, x_1, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -86,54 +86,54 @@ def cross_entropy_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
     x_1 = x_1 // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, V)
-    target = tl.load(target_ptr + n * target_n, mask=n < N)
+    target = tl.load(target_ptr + row * target_row, mask=row < N)
     x = tl.load(
-        x_ptr + n * x_0 + target * x_1, mask=(n < N) & (target >= 0) & (target < V), other=0.0
+        x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
     hit = x
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
-        x2 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < V)
+        x2 = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
         m, lse_sum = lib.take_sumexp(m, lse_sum, x2)
-    tl.store(m_part_ptr + n * PARTS + part, m, mask=n < N)
-    tl.store(lse_sum_part_ptr + n * PARTS + part, lse_sum, mask=n < N)
+    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < N)
+    tl.store(lse_sum_part_ptr + row * PARTS + part, lse_sum, mask=row < N)
 
 
 @triton.jit
 def cross_entropy_finish(
-    x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, loss_ptr, N, V, x_0, target_n, x_1,
-    loss_n,
+    x_ptr, target_ptr, m_part_ptr, lse_sum_part_ptr, loss_ptr, N, V, x_0, target_row, x_1,
+    loss_row,
     COMPUTE: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr, MERGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    target = tl.load(target_ptr + n * target_n, mask=n < N)
+    target = tl.load(target_ptr + row * target_row, mask=row < N)
     x = tl.load(
-        x_ptr + n * x_0 + target * x_1, mask=(n < N) & (target >= 0) & (target < V), other=0.0
+        x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
     hit = x
     m_parts = tl.load(
-        m_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
     lse_sum_parts = tl.load(
-        lse_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+        lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
     m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
     lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
     lse = m + tl.log(lse_sum)
-    target2 = tl.load(target_ptr + n * target_n, mask=n < N)
+    target2 = tl.load(target_ptr + row * target_row, mask=row < N)
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
-    tl.store(loss_ptr + n * loss_n, loss, mask=n < N)
+    tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
 
 def choose_cross_entropy(
@@ -312,51 +312,53 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> 
 
 @triton.jit
 def cross_entropy_backward_rows(
-    x_ptr, target_ptr, dloss_ptr, dx_ptr, N, V, x_n, x_v, target_n, dloss_n, dx_n, dx_v,
+    x_ptr, target_ptr, dloss_ptr, dx_ptr, N, V, x_row, x_col, target_row, dloss_row, dx_row,
+    dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, ignore: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    v = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (v < V)
-    x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside, other=float("-inf")).to(COMPUTE)
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < V)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     lse_sum = tl.sum(lib.exp(x - m, HALF), 1, keep_dims=True)
-    target = tl.load(target_ptr + n * target_n, mask=n < N)
-    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+    target = tl.load(target_ptr + row * target_row, mask=row < N)
+    dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
     dhit = tl.where(target == ignore, 0.0, -dloss)
     dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
-    dx = tl.where(target == v, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
-    tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=inside)
+    dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def cross_entropy_backward_loop(
-    target_ptr, dloss_ptr, x_ptr, dx_ptr, N, V, target_n, dloss_n, x_n, x_v, dx_n, dx_v,
+    target_ptr, dloss_ptr, x_ptr, dx_ptr, N, V, target_row, dloss_row, x_row, x_col, dx_row,
+    dx_col,
     ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    target = tl.load(target_ptr + n * target_n, mask=n < N)
-    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    target = tl.load(target_ptr + row * target_row, mask=row < N)
+    dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
     dhit = tl.where(target == ignore, 0.0, -dloss)
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, V, BLOCK):
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < V)
         x = tl.load(
-            x_ptr + n * x_n + v * x_v,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
@@ -365,144 +367,148 @@ def cross_entropy_backward_loop(
     lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
     dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
     for start in range(0, V, BLOCK):
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
-        x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        dx = tl.where(target == v, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
-        tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < V)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def cross_entropy_backward_relay(
     turns_ptr, target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, dx_ptr, N, V,
-    target_n, dloss_n, x_n, x_v, dx_n, dx_v,
+    target_row, dloss_row, x_row, x_col, dx_row, dx_col,
     ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program `turn`: m, lse_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     blocks = tl.cdiv(V, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(N, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
-        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
-        target = tl.load(target_ptr + n * target_n, mask=n < N)
-        dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < V)
+        target = tl.load(target_ptr + row * target_row, mask=row < N)
+        dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
         dhit = tl.where(target == ignore, 0.0, -dloss)
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
-            x_ptr + n * x_n + v * x_v,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
         ).to(COMPUTE)
         m, lse_sum = lib.take_sumexp(m, lse_sum, x, HALF)
-        tl.store(m_part_ptr + n * blocks + part, m, mask=n < N)
-        tl.store(lse_sum_part_ptr + n * blocks + part, lse_sum, mask=n < N)
+        tl.store(m_part_ptr + row * blocks + part, m, mask=row < N)
+        tl.store(lse_sum_part_ptr + row * blocks + part, lse_sum, mask=row < N)
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
-        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < V)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        target = tl.load(target_ptr + n * target_n, mask=n < N)
-        dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+        target = tl.load(target_ptr + row * target_row, mask=row < N)
+        dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
         dhit = tl.where(target == ignore, 0.0, -dloss)
         m_parts = tl.load(
-            m_part_ptr + n * blocks + parts, mask=(n < N) & (parts < blocks), other=float("-inf")
+            m_part_ptr + row * blocks + parts,
+            mask=(row < N) & (parts < blocks),
+            other=float("-inf"),
         )
         lse_sum_parts = tl.load(
-            lse_sum_part_ptr + n * blocks + parts, mask=(n < N) & (parts < blocks), other=0.0
+            lse_sum_part_ptr + row * blocks + parts, mask=(row < N) & (parts < blocks), other=0.0
         )
         m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
         lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
         dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
-        x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        dx = tl.where(target == v, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
-        tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=inside)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def cross_entropy_backward_part(
-    target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, N, V, target_n, dloss_n,
-    x_n, x_v, CHUNK,
+    target_ptr, dloss_ptr, x_ptr, m_part_ptr, lse_sum_part_ptr, N, V, target_row, dloss_row,
+    x_row, x_col, CHUNK,
     ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, V)
-    target = tl.load(target_ptr + n * target_n, mask=n < N)
-    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+    target = tl.load(target_ptr + row * target_row, mask=row < N)
+    dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
     dhit = tl.where(target == ignore, 0.0, -dloss)
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
-        x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < V)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         m, lse_sum = lib.take_sumexp(m, lse_sum, x, HALF)
-    tl.store(m_part_ptr + n * PARTS + part, m, mask=n < N)
-    tl.store(lse_sum_part_ptr + n * PARTS + part, lse_sum, mask=n < N)
+    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < N)
+    tl.store(lse_sum_part_ptr + row * PARTS + part, lse_sum, mask=row < N)
 
 
 @triton.jit
 def cross_entropy_backward_finish(
-    target_ptr, dloss_ptr, m_part_ptr, lse_sum_part_ptr, x_ptr, dx_ptr, N, V, target_n,
-    dloss_n, x_n, x_v, dx_n, dx_v, CHUNK,
+    target_ptr, dloss_ptr, m_part_ptr, lse_sum_part_ptr, x_ptr, dx_ptr, N, V, target_row,
+    dloss_row, x_row, x_col, dx_row, dx_col, CHUNK,
     ignore: tl.constexpr, COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     V = V // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, V)
     parts = tl.arange(0, LANES)[None, :]
-    target = tl.load(target_ptr + n * target_n, mask=n < N)
-    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+    target = tl.load(target_ptr + row * target_row, mask=row < N)
+    dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
     dhit = tl.where(target == ignore, 0.0, -dloss)
     m_parts = tl.load(
-        m_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
     lse_sum_parts = tl.load(
-        lse_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+        lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
     m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
     lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
     dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
     for start in range(part * CHUNK, stop, BLOCK):
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
-        x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside).to(COMPUTE)
-        dx = tl.where(target == v, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
-        tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < V)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 def choose_cross_entropy_backward(

@@ -19,7 +19,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def cumprod_scan(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -31,17 +31,17 @@ def cumprod_scan(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 1.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=1.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=1.0).to(COMPUTE)
         y_prod = carry * tl.cumprod(x, 1)
-        tl.store(y_ptr + row * y_row + d * y_d, y_prod, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y_prod, mask=inside)
         carry = carry * tl.reduce(x, 1, lib.multiply, keep_dims=True)
 
 
 @triton.jit
 def cumprod_part(
-    x_ptr, y_prod_part_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, y_prod_part_ptr, rows, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -53,9 +53,9 @@ def cumprod_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 1.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=1.0).to(COMPUTE)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=1.0).to(COMPUTE)
         acc = acc * x
     tl.store(
         y_prod_part_ptr + row * PARTS + part,
@@ -66,7 +66,7 @@ def cumprod_part(
 
 @triton.jit
 def cumprod_finish(
-    y_prod_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d, CHUNK,
+    y_prod_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -83,11 +83,11 @@ def cumprod_finish(
     )
     carry = tl.reduce(y_prod_parts, 1, lib.multiply, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=1.0).to(COMPUTE)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=1.0).to(COMPUTE)
         y_prod = carry * tl.cumprod(x, 1)
-        tl.store(y_ptr + row * y_row + d * y_d, y_prod, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y_prod, mask=inside)
         carry = carry * tl.reduce(x, 1, lib.multiply, keep_dims=True)
 
 
@@ -227,7 +227,7 @@ def cumprod(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def cumprod_backward_dx_prod_scan(
-    x_ptr, dx_prod_ptr, rows, D, x_b, x_d, dx_prod_row, dx_prod_d,
+    x_ptr, dx_prod_ptr, rows, D, x_b, x_col, dx_prod_row, dx_prod_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -241,18 +241,18 @@ def cumprod_backward_dx_prod_scan(
     b = row // D
     carry = tl.full((ROWS, 1), 1.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + b * x_b + d * x_d, mask=inside).to(COMPUTE)
-        dx_prod_term = tl.where(inside, tl.where(d == k, 1.0, x), 1.0)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + b * x_b + col * x_col, mask=inside).to(COMPUTE)
+        dx_prod_term = tl.where(inside, tl.where(col == k, 1.0, x), 1.0)
         dx_prod = carry * tl.cumprod(dx_prod_term, 1)
-        tl.store(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, dx_prod, mask=inside)
+        tl.store(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, dx_prod, mask=inside)
         carry = carry * tl.reduce(dx_prod_term, 1, lib.multiply, keep_dims=True)
 
 
 @triton.jit
 def cumprod_backward_dx_prod_part(
-    x_ptr, dx_prod_part_ptr, rows, D, x_b, x_d, CHUNK,
+    x_ptr, dx_prod_part_ptr, rows, D, x_b, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -266,10 +266,10 @@ def cumprod_backward_dx_prod_part(
     b = row // D
     acc = tl.full((ROWS, BLOCK), 1.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + b * x_b + d * x_d, mask=inside).to(COMPUTE)
-        dx_prod_term = tl.where(inside, tl.where(d == k, 1.0, x), 1.0)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + b * x_b + col * x_col, mask=inside).to(COMPUTE)
+        dx_prod_term = tl.where(inside, tl.where(col == k, 1.0, x), 1.0)
         acc = acc * dx_prod_term
     tl.store(
         dx_prod_part_ptr + row * PARTS + part,
@@ -280,7 +280,8 @@ def cumprod_backward_dx_prod_part(
 
 @triton.jit
 def cumprod_backward_dx_prod_finish(
-    dx_prod_part_ptr, x_ptr, dx_prod_ptr, rows, D, x_b, x_d, dx_prod_row, dx_prod_d, CHUNK,
+    dx_prod_part_ptr, x_ptr, dx_prod_ptr, rows, D, x_b, x_col, dx_prod_row, dx_prod_col,
+    CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -291,26 +292,26 @@ def cumprod_backward_dx_prod_finish(
     dx_prod_row = dx_prod_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
     k = row % D
     b = row // D
-    parts = tl.arange(0, PARTS)[None, :]
     dx_prod_parts = tl.load(
         dx_prod_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < part), other=1.0
     )
     carry = tl.reduce(dx_prod_parts, 1, lib.multiply, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + b * x_b + d * x_d, mask=inside).to(COMPUTE)
-        dx_prod_term = tl.where(inside, tl.where(d == k, 1.0, x), 1.0)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + b * x_b + col * x_col, mask=inside).to(COMPUTE)
+        dx_prod_term = tl.where(inside, tl.where(col == k, 1.0, x), 1.0)
         dx_prod = carry * tl.cumprod(dx_prod_term, 1)
-        tl.store(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, dx_prod, mask=inside)
+        tl.store(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, dx_prod, mask=inside)
         carry = carry * tl.reduce(dx_prod_term, 1, lib.multiply, keep_dims=True)
 
 
 @triton.jit
 def cumprod_backward_dx_rows(
-    dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_d, dx_prod_row, dx_prod_d, dx_row,
+    dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col, dx_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -319,19 +320,19 @@ def cumprod_backward_dx_rows(
     dy_b = dy_b // WIDE * WIDE
     dx_prod_row = dx_prod_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
     b = row // D
     k = row % D
-    dy = tl.load(dy_ptr + b * dy_b + d * dy_d, mask=inside).to(COMPUTE)
-    dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, mask=inside)
-    dx = tl.sum(tl.where(inside & (d >= k), dy * dx_prod, 0.0), 1, keep_dims=True)
+    dy = tl.load(dy_ptr + b * dy_b + col * dy_col, mask=inside).to(COMPUTE)
+    dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, mask=inside)
+    dx = tl.sum(tl.where(inside & (col >= k), dy * dx_prod, 0.0), 1, keep_dims=True)
     tl.store(dx_ptr + row * dx_row, dx, mask=row < rows)
 
 
 @triton.jit
 def cumprod_backward_dx_loop(
-    dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_d, dx_prod_row, dx_prod_d, dx_row,
+    dy_ptr, dx_prod_ptr, dx_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col, dx_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
@@ -344,18 +345,18 @@ def cumprod_backward_dx_loop(
     k = row % D
     dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        dy = tl.load(dy_ptr + b * dy_b + d * dy_d, mask=inside).to(COMPUTE)
-        dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, mask=inside)
-        dx_sum_acc += tl.where(inside & (d >= k), dy * dx_prod, 0.0)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + b * dy_b + col * dy_col, mask=inside).to(COMPUTE)
+        dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, mask=inside)
+        dx_sum_acc += tl.where(inside & (col >= k), dy * dx_prod, 0.0)
     dx_sum = tl.sum(dx_sum_acc, 1, keep_dims=True)
     tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)
 
 
 @triton.jit
 def cumprod_backward_dx_part(
-    dy_ptr, dx_prod_ptr, dx_sum_part_ptr, rows, D, dy_b, dy_d, dx_prod_row, dx_prod_d,
+    dy_ptr, dx_prod_ptr, dx_sum_part_ptr, rows, D, dy_b, dy_col, dx_prod_row, dx_prod_col,
     CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -372,11 +373,11 @@ def cumprod_backward_dx_part(
     k = row % D
     dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        dy = tl.load(dy_ptr + b * dy_b + d * dy_d, mask=inside).to(COMPUTE)
-        dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, mask=inside)
-        dx_sum_acc += tl.where(inside & (d >= k), dy * dx_prod, 0.0)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + b * dy_b + col * dy_col, mask=inside).to(COMPUTE)
+        dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, mask=inside)
+        dx_sum_acc += tl.where(inside & (col >= k), dy * dx_prod, 0.0)
     tl.store(
         dx_sum_part_ptr + row * PARTS + part, tl.sum(dx_sum_acc, 1, keep_dims=True), mask=row < rows
     )

@@ -19,7 +19,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def cumsum_scan(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -31,17 +31,17 @@ def cumsum_scan(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         y_sum = carry + tl.cumsum(x, 1)
-        tl.store(y_ptr + row * y_row + d * y_d, y_sum, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
 
 
 @triton.jit
 def cumsum_part(
-    x_ptr, y_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -53,16 +53,16 @@ def cumsum_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         acc += x
     tl.store(y_sum_part_ptr + row * PARTS + part, tl.sum(acc, 1, keep_dims=True), mask=row < rows)
 
 
 @triton.jit
 def cumsum_finish(
-    y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d, CHUNK,
+    y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -79,11 +79,11 @@ def cumsum_finish(
     )
     carry = tl.sum(y_sum_parts, 1, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         y_sum = carry + tl.cumsum(x, 1)
-        tl.store(y_ptr + row * y_row + d * y_d, y_sum, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
 
 
@@ -224,7 +224,7 @@ def cumsum(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def cumsum_backward_scan(
-    dy_ptr, dx_ptr, rows, D, dy_row, dy_k, dx_row, dx_k,
+    dy_ptr, dx_ptr, rows, D, dy_row, dy_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
@@ -240,17 +240,17 @@ def cumsum_backward_scan(
     turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        k = last - start + turned
-        inside = (row < rows) & (k < D)
-        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        col = last - start + turned
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
         dx_sum = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
-        tl.store(dx_ptr + row * dx_row + k * dx_k, dx_sum, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx_sum, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)
 
 
 @triton.jit
 def cumsum_backward_part(
-    dy_ptr, dx_sum_part_ptr, rows, D, dy_row, dy_k, CHUNK,
+    dy_ptr, dx_sum_part_ptr, rows, D, dy_row, dy_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -262,16 +262,16 @@ def cumsum_backward_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        k = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (k < D)
-        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
         acc += dy
     tl.store(dx_sum_part_ptr + row * PARTS + part, tl.sum(acc, 1, keep_dims=True), mask=row < rows)
 
 
 @triton.jit
 def cumsum_backward_finish(
-    dx_sum_part_ptr, dy_ptr, dx_ptr, rows, D, dy_row, dy_k, dx_row, dx_k, CHUNK,
+    dx_sum_part_ptr, dy_ptr, dx_ptr, rows, D, dy_row, dy_col, dx_row, dx_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
@@ -282,21 +282,21 @@ def cumsum_backward_finish(
     dx_row = dx_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
     last = (part + 1) * CHUNK - BLOCK
     i = tl.arange(0, BLOCK)[None, :]
     # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
     turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
-    parts = tl.arange(0, PARTS)[None, :]
     dx_sum_parts = tl.load(
         dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts > part), other=0.0
     )
     carry = tl.sum(dx_sum_parts, 1, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        k = last - start + turned
-        inside = (row < rows) & (k < D)
-        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        col = last - start + turned
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
         dx_sum = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
-        tl.store(dx_ptr + row * dx_row + k * dx_k, dx_sum, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx_sum, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)
 
 

@@ -227,8 +227,8 @@ def depthwise_conv2d_box(
     y_2 = y_2 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (q < Q)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Q)
     n = row // CP
     c = row // P % C
     p = row % P
@@ -236,7 +236,7 @@ def depthwise_conv2d_box(
     for r in range(R):
         for s in range(S):
             x_h = p * stride + r - pad
-            x_w = q * stride + s - pad
+            x_w = col * stride + s - pad
             x = tl.load(
                 x_ptr + n * x_0 + c * x_1 + x_h * x_2 + x_w * x_3,
                 mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
@@ -249,7 +249,7 @@ def depthwise_conv2d_box(
             y_sum += x * w
     b = tl.load(b_ptr + c * b_0, mask=row < rows).to(COMPUTE)
     y = b + y_sum
-    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + q * y_3, y, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y, mask=inside)
 
 
 def choose_depthwise_conv2d_x_in_lines(
@@ -724,8 +724,8 @@ def depthwise_conv2d_backward_dx_box(
     dx_2 = dx_2 // WIDE * WIDE
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    w2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (w2 < W)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < W)
     n = row // CH
     c = row // H % C
     h = row % H
@@ -733,7 +733,7 @@ def depthwise_conv2d_backward_dx_box(
     for r2 in range(R):
         for s2 in range(S):
             dy_p_num = h + pad - r2
-            dy_q_num = w2 + pad - s2
+            dy_q_num = col + pad - s2
             dy = tl.load(
                 dy_ptr
                 + n * dy_0
@@ -754,7 +754,7 @@ def depthwise_conv2d_backward_dx_box(
                 mask=row < rows,
             ).to(COMPUTE)
             dx_sum += dy * w
-    tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + w2 * dx_3, dx_sum, mask=inside)
+    tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + col * dx_3, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -774,8 +774,8 @@ def depthwise_conv2d_backward_dw_box(
     dw_1 = dw_1 // WIDE * WIDE
     tiles = tl.cdiv(S, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    s = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (s < S)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < S)
     c = row // R
     r = row % R
     dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -791,63 +791,65 @@ def depthwise_conv2d_backward_dw_box(
                     mask=row < rows,
                 ).to(COMPUTE)
                 x_h = p * stride + r - pad
-                x_w = q * stride + s - pad
+                x_w = q * stride + col - pad
                 x = tl.load(
                     x_ptr + tl.cast(n, tl.int64) * x_0 + c * x_1 + x_h * x_2 + x_w * x_3,
                     mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                     other=0.0,
                 ).to(COMPUTE)
                 dw_sum += dy * x
-    tl.store(dw_ptr + c * dw_0 + r * dw_1 + s * dw_2, dw_sum, mask=inside)
+    tl.store(dw_ptr + c * dw_0 + r * dw_1 + col * dw_2, dw_sum, mask=inside)
 
 
 @triton.jit
 def depthwise_conv2d_backward_db_rows(
-    dy_ptr, db_ptr, C, cols, PQ, dy_n, dy_c, dy_pq, db_c,
+    dy_ptr, db_ptr, C, cols, PQ, dy_n, dy_row, dy_pq, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols)
+    inside = (row < C) & (col < cols)
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
-    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + pq * dy_pq, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
-    tl.store(db_ptr + c * db_c, db, mask=c < C)
+    tl.store(db_ptr + row * db_row, db, mask=row < C)
 
 
 @triton.jit
 def depthwise_conv2d_backward_db_loop(
-    dy_ptr, db_ptr, C, N, cols, dy_n, dy_c, dy_pq, db_c,
+    dy_ptr, db_ptr, C, N, cols, dy_n, dy_row, dy_pq, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_pq, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + c * db_c, db_sum, mask=c < C)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < C)
 
 
 @triton.jit
 def depthwise_conv2d_backward_db_part(
-    dy_ptr, db_sum_part_ptr, C, N, cols, dy_n, dy_c, dy_pq, CHUNK,
+    dy_ptr, db_sum_part_ptr, C, N, cols, dy_n, dy_row, dy_pq, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -855,35 +857,39 @@ def depthwise_conv2d_backward_db_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_pq, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < C) & (col < cols)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         db_sum_acc += dy
-    tl.store(db_sum_part_ptr + c * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=c < C)
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < C
+    )
 
 
 @triton.jit
 def depthwise_conv2d_backward_db_finish(
-    db_sum_part_ptr, db_ptr, C, db_c,
+    db_sum_part_ptr, db_ptr, C, db_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    c = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     db_sum_parts = tl.load(
-        db_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + c * db_c, db_sum, mask=c < C)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < C)
 
 
 def choose_depthwise_conv2d_backward_dx_dy_in_lines(

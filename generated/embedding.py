@@ -22,23 +22,23 @@ from tritongen import lib, runtime
 
 @triton.jit
 def embedding_tile(
-    table_ptr, idx_ptr, y_ptr, N, D, V, idx_0, table_0, table_1, y_n, y_d,
+    table_ptr, idx_ptr, y_ptr, N, D, V, idx_0, table_0, table_1, y_row, y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
     table_0 = table_0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    idx = tl.load(idx_ptr + n * idx_0, mask=n < N)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    idx = tl.load(idx_ptr + row * idx_0, mask=row < N)
     table = tl.load(
-        table_ptr + idx * table_0 + d * table_1, mask=inside & (idx >= 0) & (idx < V), other=0.0
+        table_ptr + idx * table_0 + col * table_1, mask=inside & (idx >= 0) & (idx < V), other=0.0
     ).to(COMPUTE)
-    tl.store(y_ptr + n * y_n + d * y_d, table, mask=inside)
+    tl.store(y_ptr + row * y_row + col * y_col, table, mask=inside)
 
 
 def choose_embedding(cols: int, aligned: bool) -> tuple[str, dict]:
@@ -155,15 +155,15 @@ def embedding_backward_box(
     dy_0 = dy_0 // WIDE * WIDE
     dtable_0 = dtable_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    v = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (v < V) & (d < D)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < V) & (col < D)
     dtable_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for n in range(N):
-        dy = tl.load(dy_ptr + tl.cast(n, tl.int64) * dy_0 + d * dy_1, mask=d < D).to(COMPUTE)
+        dy = tl.load(dy_ptr + tl.cast(n, tl.int64) * dy_0 + col * dy_1, mask=col < D).to(COMPUTE)
         idx = tl.load(idx_ptr + tl.cast(n, tl.int64) * idx_0)
-        dtable_sum += tl.where(idx == v, dy, 0.0)
-    tl.store(dtable_ptr + v * dtable_0 + d * dtable_1, dtable_sum, mask=inside)
+        dtable_sum += tl.where(idx == row, dy, 0.0)
+    tl.store(dtable_ptr + row * dtable_0 + col * dtable_1, dtable_sum, mask=inside)
 
 
 @triton.jit
@@ -177,13 +177,13 @@ def embedding_backward_scatter(
     dy_0 = dy_0 // WIDE * WIDE
     dtable_sum_0 = dtable_sum_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    idx = tl.load(idx_ptr + n * idx_0, mask=n < N)
-    dy = tl.load(dy_ptr + n * dy_0 + d * dy_1, mask=inside).to(COMPUTE)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    idx = tl.load(idx_ptr + row * idx_0, mask=row < N)
+    dy = tl.load(dy_ptr + row * dy_0 + col * dy_1, mask=inside).to(COMPUTE)
     tl.atomic_add(
-        dtable_sum_ptr + idx * dtable_sum_0 + d * dtable_sum_1,
+        dtable_sum_ptr + idx * dtable_sum_0 + col * dtable_sum_1,
         dy,
         mask=inside & (idx >= 0) & (idx < V),
         sem="relaxed",
@@ -201,11 +201,11 @@ def embedding_backward_epilogue(
     dtable_sum_0 = dtable_sum_0 // WIDE * WIDE
     dtable_0 = dtable_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    v = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (v < V) & (d < D)
-    dtable_sum = tl.load(dtable_sum_ptr + v * dtable_sum_0 + d * dtable_sum_1, mask=inside)
-    tl.store(dtable_ptr + v * dtable_0 + d * dtable_1, dtable_sum, mask=inside)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < V) & (col < D)
+    dtable_sum = tl.load(dtable_sum_ptr + row * dtable_sum_0 + col * dtable_sum_1, mask=inside)
+    tl.store(dtable_ptr + row * dtable_0 + col * dtable_1, dtable_sum, mask=inside)
 
 
 @triton.jit
@@ -221,17 +221,17 @@ def embedding_backward_deal(
     dtable_sum_copies_0 = dtable_sum_copies_0 // WIDE * WIDE
     dtable_sum_copies_1 = dtable_sum_copies_1 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    copy = n % COPIES
-    idx = tl.load(idx_ptr + n * idx_0, mask=n < N)
-    dy = tl.load(dy_ptr + n * dy_0 + d * dy_1, mask=inside).to(COMPUTE)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    copy = row % COPIES
+    idx = tl.load(idx_ptr + row * idx_0, mask=row < N)
+    dy = tl.load(dy_ptr + row * dy_0 + col * dy_1, mask=inside).to(COMPUTE)
     tl.atomic_add(
         dtable_sum_copies_ptr
         + copy * dtable_sum_copies_0
         + idx * dtable_sum_copies_1
-        + d * dtable_sum_copies_2,
+        + col * dtable_sum_copies_2,
         dy,
         mask=inside & (idx >= 0) & (idx < V),
         sem="relaxed",
@@ -251,13 +251,13 @@ def embedding_backward_merge(
     dtable_sum_copies_1 = dtable_sum_copies_1 // WIDE * WIDE
     dtable_0 = dtable_0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    copy = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (copy < COPIES)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < COPIES)
     v = row // D
     d = row % D
     dtable_sum_copies = tl.load(
         dtable_sum_copies_ptr
-        + copy * dtable_sum_copies_0
+        + col * dtable_sum_copies_0
         + v * dtable_sum_copies_1
         + d * dtable_sum_copies_2,
         mask=inside,

@@ -63,12 +63,12 @@ def group_norm_lines(
     x_row = x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
-    c0 = tl.arange(0, LINES)[:, None]
+    line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    c0b = c0 * cols + col
+    c0b = line * cols + col
     c1 = row % groups
-    inside = (c0 < Cg) & (col < cols)
+    inside = (line < Cg) & (col < cols)
 
     x = tl.load(x_ptr + row * x_row + tl.cast(c0b, tl.int64) * x_col, mask=inside, other=0.0).to(
         COMPUTE
@@ -77,10 +77,10 @@ def group_norm_lines(
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c1 * gain_c1 + tl.cast(c0, tl.int64) * gain_c0, mask=c0 < Cg).to(
+    gain = tl.load(gain_ptr + c1 * gain_c1 + tl.cast(line, tl.int64) * gain_c0, mask=line < Cg).to(
         COMPUTE
     )
-    bias = tl.load(bias_ptr + c1 * bias_c1 + tl.cast(c0, tl.int64) * bias_c0, mask=c0 < Cg).to(
+    bias = tl.load(bias_ptr + c1 * bias_c1 + tl.cast(line, tl.int64) * bias_c0, mask=line < Cg).to(
         COMPUTE
     )
     y = (x - mu) * rsqrt_var * gain + bias
@@ -107,9 +107,9 @@ def group_norm_lines_loop(
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, Cg, LINES):
-        c0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (c0 < Cg) & (col < cols)
-        c0b = c0 * cols + col
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < Cg) & (col < cols)
+        c0b = line * cols + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
@@ -120,14 +120,14 @@ def group_norm_lines_loop(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
     for start in range(0, Cg, LINES):
-        c0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (c0 < Cg) & (col < cols)
-        c0b = c0 * cols + col
+        line = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (line < Cg) & (col < cols)
+        c0b = line * cols + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=c0 < Cg).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=c0 < Cg).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=line < Cg).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=line < Cg).to(COMPUTE)
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -152,11 +152,11 @@ def group_norm_loop(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        c0b = line * cols + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
@@ -167,16 +167,16 @@ def group_norm_loop(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
     for step in range(0, Cg * blocks):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        c0b = line * cols + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -200,11 +200,11 @@ def group_norm_part(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        c0b = line * cols + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
@@ -249,14 +249,14 @@ def group_norm_finish(
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
     for step in range(part * CHUNK, stop):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        c0b = line * cols + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -839,11 +839,11 @@ def group_norm_backward_mu_sum_loop(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        c0b = line * cols + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
@@ -854,13 +854,13 @@ def group_norm_backward_mu_sum_loop(
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        c0b = line * cols + col
         dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
         dmu_sum_acc += tl.where(inside, dy * gain * lib.rsqrt(var + eps), 0.0)
     dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
     tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
@@ -885,11 +885,11 @@ def group_norm_backward_mu_sum_part1(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        c0b = line * cols + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
@@ -932,13 +932,13 @@ def group_norm_backward_mu_sum_part2(
     var = var_sum / count
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        c0 = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        c0b = line * cols + col
         dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
         dmu_sum_acc += tl.where(inside, dy * gain * lib.rsqrt(var + eps), 0.0)
     tl.store(
         dmu_sum_part_ptr + row * PARTS + part,
@@ -1073,7 +1073,7 @@ def group_norm_backward_dy_rsqrt_sum_finish(
 @triton.jit
 def group_norm_backward_dvar_sum_rows(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, eps, rows, Cg, count,
-    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_c0, gain_c1, gain_c0, dvar_sum_row,
+    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, dvar_sum_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1083,8 +1083,8 @@ def group_norm_backward_dvar_sum_rows(
     dy_rsqrt_sum_row = dy_rsqrt_sum_row // WIDE * WIDE
     gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    c0 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (c0 < Cg)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < Cg)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
@@ -1092,9 +1092,9 @@ def group_norm_backward_dvar_sum_rows(
     rsqrt_var = lib.rsqrt(var + eps)
     y_rsqrt = rsqrt_var
     dy_rsqrt_sum = tl.load(
-        dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + c0 * dy_rsqrt_sum_c0, mask=inside
+        dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
     )
-    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+    gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
     dvar_sum = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0), 1, keep_dims=True
     )
@@ -1104,7 +1104,7 @@ def group_norm_backward_dvar_sum_rows(
 @triton.jit
 def group_norm_backward_dvar_sum_loop(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_ptr, eps, rows, Cg, count,
-    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_c0, gain_c1, gain_c0, dvar_sum_row,
+    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, dvar_sum_row,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1121,13 +1121,13 @@ def group_norm_backward_dvar_sum_loop(
     rsqrt_var = lib.rsqrt(var + eps)
     dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, Cg, BLOCK):
-        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (c0 < Cg)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < Cg)
         y_rsqrt = rsqrt_var
         dy_rsqrt_sum = tl.load(
-            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + c0 * dy_rsqrt_sum_c0, mask=inside
+            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
         )
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
         dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
     dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
     tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
@@ -1136,7 +1136,7 @@ def group_norm_backward_dvar_sum_loop(
 @triton.jit
 def group_norm_backward_dvar_sum_part(
     var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, dvar_sum_part_ptr, eps, rows, Cg, count,
-    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_c0, gain_c1, gain_c0, CHUNK,
+    var_sum_row, dy_rsqrt_sum_row, dy_rsqrt_sum_col, gain_c1, gain_col, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, groups: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1155,13 +1155,13 @@ def group_norm_backward_dvar_sum_part(
     rsqrt_var = lib.rsqrt(var + eps)
     dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (c0 < Cg)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < Cg)
         y_rsqrt = rsqrt_var
         dy_rsqrt_sum = tl.load(
-            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + c0 * dy_rsqrt_sum_c0, mask=inside
+            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
         )
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
         dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
     tl.store(
         dvar_sum_part_ptr + row * PARTS + part,
@@ -1261,29 +1261,35 @@ def group_norm_backward_dx_lines(
     dx_n = dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
-    n = tl.arange(0, LINES)[:, None]
+    line = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
-    inside = (n < N) & (col < cols)
+    inside = (line < N) & (col < cols)
 
     dy = tl.load(
-        dy_ptr + tl.cast(n, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_b,
+        dy_ptr + tl.cast(line, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_b,
         mask=inside,
         other=0.0,
     ).to(COMPUTE)
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
-    var_sum = tl.load(var_sum_ptr + tl.cast(n, tl.int64) * var_sum_n + c1 * var_sum_c1, mask=n < N)
+    var_sum = tl.load(
+        var_sum_ptr + tl.cast(line, tl.int64) * var_sum_n + c1 * var_sum_c1, mask=line < N
+    )
     dvar_sum = tl.load(
-        dvar_sum_ptr + tl.cast(n, tl.int64) * dvar_sum_n + c1 * dvar_sum_c1, mask=n < N
+        dvar_sum_ptr + tl.cast(line, tl.int64) * dvar_sum_n + c1 * dvar_sum_c1, mask=line < N
     )
     x = tl.load(
-        x_ptr + tl.cast(n, tl.int64) * x_n + row * x_row + tl.cast(col, tl.int64) * x_b,
+        x_ptr + tl.cast(line, tl.int64) * x_n + row * x_row + tl.cast(col, tl.int64) * x_b,
         mask=inside,
         other=0.0,
     ).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + tl.cast(n, tl.int64) * mu_sum_n + c1 * mu_sum_c1, mask=n < N)
-    dmu_sum = tl.load(dmu_sum_ptr + tl.cast(n, tl.int64) * dmu_sum_n + c1 * dmu_sum_c1, mask=n < N)
+    mu_sum = tl.load(
+        mu_sum_ptr + tl.cast(line, tl.int64) * mu_sum_n + c1 * mu_sum_c1, mask=line < N
+    )
+    dmu_sum = tl.load(
+        dmu_sum_ptr + tl.cast(line, tl.int64) * dmu_sum_n + c1 * dmu_sum_c1, mask=line < N
+    )
     dx = (
         dy * gain * lib.rsqrt(var_sum / count + eps)
         + dvar_sum
@@ -1293,7 +1299,7 @@ def group_norm_backward_dx_lines(
         - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
     )
     tl.store(
-        dx_ptr + tl.cast(n, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_b,
+        dx_ptr + tl.cast(line, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_b,
         dx,
         mask=inside,
     )
@@ -1330,24 +1336,24 @@ def group_norm_backward_dx_loop(
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         dy = tl.load(
-            dy_ptr + n * dy_n + row * dy_row + col * dy_b,
+            dy_ptr + line * dy_n + row * dy_row + col * dy_b,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
         ).to(COMPUTE)
         x = tl.load(
-            x_ptr + n * x_n + row * x_row + col * x_b,
+            x_ptr + line * x_n + row * x_row + col * x_b,
             mask=inside,
             other=0.0,
             eviction_policy="evict_last",
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
         dgain_sum_acc += tl.where(
             inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
         )
@@ -1357,23 +1363,23 @@ def group_norm_backward_dx_loop(
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         dy = tl.load(
-            dy_ptr + n * dy_n + row * dy_row + col * dy_b,
+            dy_ptr + line * dy_n + row * dy_row + col * dy_b,
             mask=inside,
             eviction_policy="evict_first",
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
         x = tl.load(
-            x_ptr + n * x_n + row * x_row + col * x_b, mask=inside, eviction_policy="evict_first"
+            x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
         dx = (
             dy * gain * lib.rsqrt(var_sum / count + eps)
             + dvar_sum
@@ -1382,7 +1388,7 @@ def group_norm_backward_dx_loop(
             * (2.0 * (x - mu_sum / count))
             - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
         )
-        tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
+        tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
 
 
 @triton.jit
@@ -1409,16 +1415,18 @@ def group_norm_backward_dx_part(
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
             COMPUTE
         )
-        x = tl.load(x_ptr + n * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
         dgain_sum_acc += tl.where(
             inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0
         )
@@ -1472,17 +1480,17 @@ def group_norm_backward_dx_finish(
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_b, mask=inside).to(COMPUTE)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
-        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-        x = tl.load(x_ptr + n * x_n + row * x_row + col * x_b, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
-        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
         dx = (
             dy * gain * lib.rsqrt(var_sum / count + eps)
             + dvar_sum
@@ -1491,7 +1499,7 @@ def group_norm_backward_dx_finish(
             * (2.0 * (x - mu_sum / count))
             - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
         )
-        tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
+        tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
 
 
 @triton.jit
@@ -1752,8 +1760,8 @@ def group_norm_backward_deps_rows(
 
 @triton.jit
 def group_norm_backward_deps_loop(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, col_outers, Cg, count,
-    var_sum_nc1, dy_rsqrt_sum_col, gain_c1c0,
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_ptr, eps, lines, Cg, count, var_sum_nc1,
+    dy_rsqrt_sum_col, gain_c1c0,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1764,18 +1772,18 @@ def group_norm_backward_deps_loop(
     blocks = tl.cdiv(Cg, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for step in range(0, col_outers * blocks):
-        col_outer = tl.cast(step // blocks, tl.int64)
+    for step in range(0, lines * blocks):
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (c0 < Cg)
-        var_sum = tl.load(var_sum_ptr + col_outer * var_sum_nc1)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < Cg)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_nc1)
         y_rsqrt = lib.rsqrt(var_sum / count + eps)
-        nc1c0 = col_outer * Cg + c0
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=c0 < Cg)
-        c1 = col_outer % groups
-        c1c0 = c1 * Cg + c0
-        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=c0 < Cg).to(COMPUTE)
+        nc1c0 = line * Cg + col
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=col < Cg)
+        c1 = line % groups
+        c1c0 = c1 * Cg + col
+        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < Cg).to(COMPUTE)
         deps_sum_acc += tl.where(
             inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0
         )
@@ -1785,7 +1793,7 @@ def group_norm_backward_deps_loop(
 
 @triton.jit
 def group_norm_backward_deps_part(
-    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, col_outers, Cg, count,
+    var_sum_ptr, dy_rsqrt_sum_ptr, gain_ptr, deps_sum_part_ptr, eps, lines, Cg, count,
     var_sum_nc1, dy_rsqrt_sum_col, gain_c1c0, CHUNK,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, groups: tl.constexpr,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
@@ -1796,21 +1804,21 @@ def group_norm_backward_deps_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(Cg, BLOCK)
     part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, col_outers * blocks)
+    stop = tl.minimum((part + 1) * CHUNK, lines * blocks)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        col_outer = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (c0 < Cg)
-        var_sum = tl.load(var_sum_ptr + col_outer * var_sum_nc1)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < Cg)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_nc1)
         y_rsqrt = lib.rsqrt(var_sum / count + eps)
-        nc1c0 = col_outer * Cg + c0
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=c0 < Cg)
-        c1 = col_outer % groups
-        c1c0 = c1 * Cg + c0
-        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=c0 < Cg).to(COMPUTE)
+        nc1c0 = line * Cg + col
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=col < Cg)
+        c1 = line % groups
+        c1c0 = c1 * Cg + col
+        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < Cg).to(COMPUTE)
         deps_sum_acc += tl.where(
             inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0
         )

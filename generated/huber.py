@@ -103,19 +103,17 @@ def huber_part(
 
 @triton.jit
 def huber_finish(
-    loss_sum_part_ptr, loss_ptr, cols,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    loss_sum_part_ptr, loss_ptr, batch,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     loss_sum_parts = tl.load(
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum / cols
+    loss = loss_sum / batch
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -196,8 +194,8 @@ def launch_huber(x, t, loss, delta) -> None:
         grid = (lib.cdiv(rows, config["MERGE"]),)
         huber_finish[grid](
             loss_sum_part, loss, batch,
-            WIDE=math.gcd(16, batch), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )  # fmt: skip
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -403,6 +401,7 @@ def huber_backward_relay(
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(1, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -433,6 +432,7 @@ def huber_backward_relay(
         )
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks

@@ -32,17 +32,17 @@ def index_add_box(
     y0_0 = y0_0 // WIDE * WIDE
     y_0 = y_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    v = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (v < V) & (d < D)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < V) & (col < D)
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for n in range(N):
-        x = tl.load(x_ptr + tl.cast(n, tl.int64) * x_0 + d * x_1, mask=d < D).to(COMPUTE)
+        x = tl.load(x_ptr + tl.cast(n, tl.int64) * x_0 + col * x_1, mask=col < D).to(COMPUTE)
         index = tl.load(index_ptr + tl.cast(n, tl.int64) * index_0)
-        y_sum += tl.where(index == v, x, 0.0)
-    y0 = tl.load(y0_ptr + v * y0_0 + d * y0_1, mask=inside).to(COMPUTE)
+        y_sum += tl.where(index == row, x, 0.0)
+    y0 = tl.load(y0_ptr + row * y0_0 + col * y0_1, mask=inside).to(COMPUTE)
     y = y0 + y_sum
-    tl.store(y_ptr + v * y_0 + d * y_1, y, mask=inside)
+    tl.store(y_ptr + row * y_0 + col * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -56,13 +56,13 @@ def index_add_scatter(
     x_0 = x_0 // WIDE * WIDE
     y_sum_0 = y_sum_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    index = tl.load(index_ptr + n * index_0, mask=n < N)
-    x = tl.load(x_ptr + n * x_0 + d * x_1, mask=inside).to(COMPUTE)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    index = tl.load(index_ptr + row * index_0, mask=row < N)
+    x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside).to(COMPUTE)
     tl.atomic_add(
-        y_sum_ptr + index * y_sum_0 + d * y_sum_1,
+        y_sum_ptr + index * y_sum_0 + col * y_sum_1,
         x,
         mask=inside & (index >= 0) & (index < V),
         sem="relaxed",
@@ -81,13 +81,13 @@ def index_add_epilogue(
     y_sum_0 = y_sum_0 // WIDE * WIDE
     y_0 = y_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    v = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (v < V) & (d < D)
-    y0 = tl.load(y0_ptr + v * y0_0 + d * y0_1, mask=inside).to(COMPUTE)
-    y_sum = tl.load(y_sum_ptr + v * y_sum_0 + d * y_sum_1, mask=inside)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < V) & (col < D)
+    y0 = tl.load(y0_ptr + row * y0_0 + col * y0_1, mask=inside).to(COMPUTE)
+    y_sum = tl.load(y_sum_ptr + row * y_sum_0 + col * y_sum_1, mask=inside)
     y = y0 + y_sum
-    tl.store(y_ptr + v * y_0 + d * y_1, y, mask=inside)
+    tl.store(y_ptr + row * y_0 + col * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -103,14 +103,14 @@ def index_add_deal(
     y_sum_copies_0 = y_sum_copies_0 // WIDE * WIDE
     y_sum_copies_1 = y_sum_copies_1 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    copy = n % COPIES
-    index = tl.load(index_ptr + n * index_0, mask=n < N)
-    x = tl.load(x_ptr + n * x_0 + d * x_1, mask=inside).to(COMPUTE)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    copy = row % COPIES
+    index = tl.load(index_ptr + row * index_0, mask=row < N)
+    x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside).to(COMPUTE)
     tl.atomic_add(
-        y_sum_copies_ptr + copy * y_sum_copies_0 + index * y_sum_copies_1 + d * y_sum_copies_2,
+        y_sum_copies_ptr + copy * y_sum_copies_0 + index * y_sum_copies_1 + col * y_sum_copies_2,
         x,
         mask=inside & (index >= 0) & (index < V),
         sem="relaxed",
@@ -131,12 +131,12 @@ def index_add_merge(
     y0_0 = y0_0 // WIDE * WIDE
     y_0 = y_0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    copy = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (copy < COPIES)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < COPIES)
     v = row // D
     d = row % D
     y_sum_copies = tl.load(
-        y_sum_copies_ptr + copy * y_sum_copies_0 + v * y_sum_copies_1 + d * y_sum_copies_2,
+        y_sum_copies_ptr + col * y_sum_copies_0 + v * y_sum_copies_1 + d * y_sum_copies_2,
         mask=inside,
         other=0.0,
     )
@@ -308,23 +308,23 @@ def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.T
 
 @triton.jit
 def index_add_backward_tile(
-    dy_ptr, index_ptr, dx_ptr, N, D, V, index_0, dy_0, dy_1, dx_n, dx_d,
+    dy_ptr, index_ptr, dx_ptr, N, D, V, index_0, dy_0, dy_1, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
     dy_0 = dy_0 // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    index = tl.load(index_ptr + n * index_0, mask=n < N)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    index = tl.load(index_ptr + row * index_0, mask=row < N)
     dy = tl.load(
-        dy_ptr + index * dy_0 + d * dy_1, mask=inside & (index >= 0) & (index < V), other=0.0
+        dy_ptr + index * dy_0 + col * dy_1, mask=inside & (index >= 0) & (index < V), other=0.0
     ).to(COMPUTE)
-    tl.store(dx_ptr + n * dx_n + d * dx_d, dy, mask=inside)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dy, mask=inside)
 
 
 def choose_index_add_backward(cols: int, aligned: bool) -> tuple[str, dict]:

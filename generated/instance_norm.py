@@ -106,6 +106,7 @@ def instance_norm_relay(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(rows, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -126,6 +127,7 @@ def instance_norm_relay(
         tl.store(var_sum_count_ptr + row * blocks + part, var_sum_count, mask=row < rows)
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
@@ -1297,7 +1299,8 @@ def instance_norm_backward_mu_sum_channels_loop(
 @triton.jit
 def instance_norm_backward_dgain_rows(
     dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, cols, batch, dy_n,
-    dy_c, dy_b, x_n, x_c, x_b, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dgain_c, dbias_c,
+    dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_row, var_sum_n, var_sum_row, dgain_row,
+    dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1305,33 +1308,34 @@ def instance_norm_backward_dgain_rows(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols)
+    inside = (row < C) & (col < cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // batch).to(tl.int64)
     b = (col % batch).to(tl.int64)
-    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + b * dy_b, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + n * x_n + c * x_c + b * x_b, mask=inside).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mask=inside)
-    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c * var_sum_c, mask=inside)
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
+    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + row * mu_sum_row, mask=inside)
+    var_sum = tl.load(var_sum_ptr + n * var_sum_n + row * var_sum_row, mask=inside)
     dgain = tl.sum(
         tl.where(inside, dy * ((x - mu_sum / batch) * lib.rsqrt(var_sum / batch + eps)), 0.0),
         1,
         keep_dims=True,
     )
-    tl.store(dgain_ptr + c * dgain_c, dgain, mask=c < C)
+    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
     dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
-    tl.store(dbias_ptr + c * dbias_c, dbias, mask=c < C)
+    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < C)
 
 
 @triton.jit
 def instance_norm_backward_dgain_loop(
     dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_ptr, dbias_ptr, eps, C, N, cols, dy_n,
-    dy_c, dy_b, x_n, x_c, x_b, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c, dgain_c, dbias_c,
+    dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_row, var_sum_n, var_sum_row, dgain_row,
+    dbias_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1339,38 +1343,42 @@ def instance_norm_backward_dgain_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_b, mask=inside, other=0.0).to(COMPUTE)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_b, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mask=c < C)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c * var_sum_c, mask=c < C)
+        inside = (row < C) & (col < cols)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + row * mu_sum_row, mask=row < C)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n + row * var_sum_row, mask=row < C)
         dgain_sum_acc += tl.where(
             inside, dy * ((x - mu_sum / cols) * lib.rsqrt(var_sum / cols + eps)), 0.0
         )
         dbias_sum_acc += dy
     dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
     dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
-    tl.store(dgain_ptr + c * dgain_c, dgain_sum, mask=c < C)
-    tl.store(dbias_ptr + c * dbias_c, dbias_sum, mask=c < C)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < C)
 
 
 @triton.jit
 def instance_norm_backward_dgain_part(
     dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dgain_sum_part_ptr, dbias_sum_part_ptr, eps, C,
-    N, cols, dy_n, dy_c, dy_b, x_n, x_c, x_b, mu_sum_n, mu_sum_c, var_sum_n, var_sum_c,
-    CHUNK,
+    N, cols, dy_n, dy_row, dy_b, x_n, x_row, x_b, mu_sum_n, mu_sum_row, var_sum_n,
+    var_sum_row, CHUNK,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1378,10 +1386,10 @@ def instance_norm_backward_dgain_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
     x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
@@ -1389,44 +1397,52 @@ def instance_norm_backward_dgain_part(
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_b, mask=inside, other=0.0).to(COMPUTE)
-        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_b, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mask=c < C)
-        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c * var_sum_c, mask=c < C)
+        inside = (row < C) & (col < cols)
+        dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + row * mu_sum_row, mask=row < C)
+        var_sum = tl.load(var_sum_ptr + line * var_sum_n + row * var_sum_row, mask=row < C)
         dgain_sum_acc += tl.where(
             inside, dy * ((x - mu_sum / cols) * lib.rsqrt(var_sum / cols + eps)), 0.0
         )
         dbias_sum_acc += dy
     tl.store(
-        dgain_sum_part_ptr + c * PARTS + part, tl.sum(dgain_sum_acc, 1, keep_dims=True), mask=c < C
+        dgain_sum_part_ptr + row * PARTS + part,
+        tl.sum(dgain_sum_acc, 1, keep_dims=True),
+        mask=row < C,
     )
     tl.store(
-        dbias_sum_part_ptr + c * PARTS + part, tl.sum(dbias_sum_acc, 1, keep_dims=True), mask=c < C
+        dbias_sum_part_ptr + row * PARTS + part,
+        tl.sum(dbias_sum_acc, 1, keep_dims=True),
+        mask=row < C,
     )
 
 
 @triton.jit
 def instance_norm_backward_dgain_finish(
-    dgain_sum_part_ptr, dbias_sum_part_ptr, dgain_ptr, dbias_ptr, C, dgain_c, dbias_c,
+    dgain_sum_part_ptr, dbias_sum_part_ptr, dgain_ptr, dbias_ptr, C, dgain_row, dbias_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    c = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     dbias_sum_parts = tl.load(
-        dbias_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
     dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
-    tl.store(dgain_ptr + c * dgain_c, dgain_sum, mask=c < C)
-    tl.store(dbias_ptr + c * dbias_c, dbias_sum, mask=c < C)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < C)
 
 
 @triton.jit
@@ -1472,16 +1488,16 @@ def instance_norm_backward_deps_loop(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        c = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (c < C)
-        nc = n * C + c
-        var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=c < C)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < C)
+        nc = line * C + col
+        var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=col < C)
         var = var_sum / batch
         y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=c < C)
-        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=col < C)
+        gain = tl.load(gain_ptr + col * gain_c, mask=col < C).to(COMPUTE)
         deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
@@ -1504,16 +1520,16 @@ def instance_norm_backward_deps_part(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
-        n = tl.cast(step // blocks, tl.int64)
+        line = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
-        c = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (c < C)
-        nc = n * C + c
-        var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=c < C)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < C)
+        nc = line * C + col
+        var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=col < C)
         var = var_sum / batch
         y_rsqrt = lib.rsqrt(var + eps)
-        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=c < C)
-        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=col < C)
+        gain = tl.load(gain_ptr + col * gain_c, mask=col < C).to(COMPUTE)
         deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     tl.store(
         deps_sum_part_ptr + row * PARTS + part,

@@ -293,7 +293,7 @@ def int4_linear(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tens
 
 @triton.jit
 def int4_linear_backward_dx_tiles(
-    dy_ptr, s_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, s_0, s_1, w_0, w_1, dx_m, dx_k2,
+    dy_ptr, s_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, s_0, s_1, w_0, w_1, dx_m, dx_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -322,7 +322,7 @@ def int4_linear_backward_dx_tiles(
         dx_sum = tl.dot(dy, right, dx_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dx_sum = lib.awaited(dx_sum)
     inside = (m < M) & (n < K)
-    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -363,7 +363,7 @@ def int4_linear_backward_dx_parts(
 
 @triton.jit
 def int4_linear_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_k2,
+    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
@@ -377,7 +377,7 @@ def int4_linear_backward_dx_combine(
         dx_sum += tl.load(
             dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -392,21 +392,23 @@ def int4_linear_backward_ds_box(
     w_0 = w_0 // WIDE * WIDE
     ds_0 = ds_0 // WIDE * WIDE
     tiles = tl.cdiv(G, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    g = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (g < G)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < G)
     ds_sum = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for m in range(M):
         for k in range(128):
-            dy = tl.load(dy_ptr + tl.cast(m, tl.int64) * dy_0 + n * dy_1, mask=n < N).to(tl.float32)
-            x_k = 128 * g + k
-            x = tl.load(x_ptr + tl.cast(m, tl.int64) * x_0 + x_k * x_1, mask=g < G).to(tl.float32)
-            w_h = 64 * g + k // 2
-            w = tl.load(w_ptr + n * w_0 + w_h * w_1, mask=inside).to(tl.int64)
+            dy = tl.load(dy_ptr + tl.cast(m, tl.int64) * dy_0 + row * dy_1, mask=row < N).to(
+                tl.float32
+            )
+            x_k = 128 * col + k
+            x = tl.load(x_ptr + tl.cast(m, tl.int64) * x_0 + x_k * x_1, mask=col < G).to(tl.float32)
+            w_h = 64 * col + k // 2
+            w = tl.load(w_ptr + row * w_0 + w_h * w_1, mask=inside).to(tl.int64)
             ds_sum += dy * (
                 x * ((lib.shift_right(w, tl.cast(4 * (k % 2), tl.int64)) & 15).to(tl.float32) - 8.0)
             )
-    tl.store(ds_ptr + n * ds_0 + g * ds_1, ds_sum, mask=inside)
+    tl.store(ds_ptr + row * ds_0 + col * ds_1, ds_sum, mask=inside)
 
 
 def choose_int4_linear_backward_dx(

@@ -665,172 +665,178 @@ def int8_linear_backward_acc_combine(
 
 @triton.jit
 def int8_linear_backward_dsx_rows(
-    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_m, dy_n, sw_n, acc_m, acc_n, dsx_m,
+    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_row, dy_col, sw_col, acc_row, acc_col,
+    dsx_row,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    dy_m = dy_m // WIDE * WIDE
-    acc_m = acc_m // WIDE * WIDE
-    m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    n = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (m < M) & (n < N)
-    dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
-    sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
-    acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
+    dy_row = dy_row // WIDE * WIDE
+    acc_row = acc_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < M) & (col < N)
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(tl.float32)
+    sw = tl.load(sw_ptr + col * sw_col, mask=col < N).to(tl.float32)
+    acc = tl.load(acc_ptr + row * acc_row + col * acc_col, mask=inside).to(tl.float32)
     dsx = tl.sum(tl.where(inside, dy * sw * acc, 0.0), 1, keep_dims=True)
-    tl.store(dsx_ptr + m * dsx_m, dsx, mask=m < M)
+    tl.store(dsx_ptr + row * dsx_row, dsx, mask=row < M)
 
 
 @triton.jit
 def int8_linear_backward_dsx_loop(
-    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_m, dy_n, sw_n, acc_m, acc_n, dsx_m,
+    dy_ptr, sw_ptr, acc_ptr, dsx_ptr, M, N, dy_row, dy_col, sw_col, acc_row, acc_col,
+    dsx_row,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    dy_m = dy_m // WIDE * WIDE
-    acc_m = acc_m // WIDE * WIDE
-    m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    acc_row = acc_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(0, N, BLOCK):
-        n = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (m < M) & (n < N)
-        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
-        sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
-        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < M) & (col < N)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(tl.float32)
+        sw = tl.load(sw_ptr + col * sw_col, mask=col < N).to(tl.float32)
+        acc = tl.load(acc_ptr + row * acc_row + col * acc_col, mask=inside).to(tl.float32)
         dsx_sum_acc += tl.where(inside, dy * sw * acc, 0.0)
     dsx_sum = tl.sum(dsx_sum_acc, 1, keep_dims=True)
-    tl.store(dsx_ptr + m * dsx_m, dsx_sum, mask=m < M)
+    tl.store(dsx_ptr + row * dsx_row, dsx_sum, mask=row < M)
 
 
 @triton.jit
 def int8_linear_backward_dsx_part(
-    dy_ptr, sw_ptr, acc_ptr, dsx_sum_part_ptr, M, N, dy_m, dy_n, sw_n, acc_m, acc_n, CHUNK,
+    dy_ptr, sw_ptr, acc_ptr, dsx_sum_part_ptr, M, N, dy_row, dy_col, sw_col, acc_row,
+    acc_col, CHUNK,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dsx_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    dy_m = dy_m // WIDE * WIDE
-    acc_m = acc_m // WIDE * WIDE
-    m = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    acc_row = acc_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, N)
     dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
-        n = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (m < M) & (n < N)
-        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
-        sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
-        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < M) & (col < N)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(tl.float32)
+        sw = tl.load(sw_ptr + col * sw_col, mask=col < N).to(tl.float32)
+        acc = tl.load(acc_ptr + row * acc_row + col * acc_col, mask=inside).to(tl.float32)
         dsx_sum_acc += tl.where(inside, dy * sw * acc, 0.0)
     tl.store(
-        dsx_sum_part_ptr + m * PARTS + part, tl.sum(dsx_sum_acc, 1, keep_dims=True), mask=m < M
+        dsx_sum_part_ptr + row * PARTS + part, tl.sum(dsx_sum_acc, 1, keep_dims=True), mask=row < M
     )
 
 
 @triton.jit
 def int8_linear_backward_dsx_finish(
-    dsx_sum_part_ptr, dsx_ptr, M, dsx_m,
+    dsx_sum_part_ptr, dsx_ptr, M, dsx_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    m = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     dsx_sum_parts = tl.load(
-        dsx_sum_part_ptr + m * PARTS + parts, mask=(m < M) & (parts < PARTS), other=0.0
+        dsx_sum_part_ptr + row * PARTS + parts, mask=(row < M) & (parts < PARTS), other=0.0
     )
     dsx_sum = tl.sum(dsx_sum_parts, 1, keep_dims=True)
-    tl.store(dsx_ptr + m * dsx_m, dsx_sum, mask=m < M)
+    tl.store(dsx_ptr + row * dsx_row, dsx_sum, mask=row < M)
 
 
 @triton.jit
 def int8_linear_backward_dsw_rows(
-    dy_ptr, acc_ptr, sx_ptr, dsw_ptr, N, M, dy_m, dy_n, acc_m, acc_n, sx_m, dsw_n,
+    dy_ptr, acc_ptr, sx_ptr, dsw_ptr, N, M, dy_col, dy_row, acc_col, acc_row, sx_col,
+    dsw_row,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    dy_m = dy_m // WIDE * WIDE
-    acc_m = acc_m // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    m = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (m < M)
-    dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
-    acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
-    sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
+    dy_col = dy_col // WIDE * WIDE
+    acc_col = acc_col // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < M)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(tl.float32)
+    acc = tl.load(acc_ptr + col * acc_col + row * acc_row, mask=inside).to(tl.float32)
+    sx = tl.load(sx_ptr + col * sx_col, mask=col < M).to(tl.float32)
     dsw = tl.sum(tl.where(inside, dy * (acc * sx), 0.0), 1, keep_dims=True)
-    tl.store(dsw_ptr + n * dsw_n, dsw, mask=n < N)
+    tl.store(dsw_ptr + row * dsw_row, dsw, mask=row < N)
 
 
 @triton.jit
 def int8_linear_backward_dsw_loop(
-    dy_ptr, acc_ptr, sx_ptr, dsw_ptr, N, M, dy_m, dy_n, acc_m, acc_n, sx_m, dsw_n,
+    dy_ptr, acc_ptr, sx_ptr, dsw_ptr, N, M, dy_col, dy_row, acc_col, acc_row, sx_col,
+    dsw_row,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    dy_m = dy_m // WIDE * WIDE
-    acc_m = acc_m // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_col = dy_col // WIDE * WIDE
+    acc_col = acc_col // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(0, M, BLOCK):
-        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (m < M)
-        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
-        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
-        sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < M)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(tl.float32)
+        acc = tl.load(acc_ptr + col * acc_col + row * acc_row, mask=inside).to(tl.float32)
+        sx = tl.load(sx_ptr + col * sx_col, mask=col < M).to(tl.float32)
         dsw_sum_acc += tl.where(inside, dy * (acc * sx), 0.0)
     dsw_sum = tl.sum(dsw_sum_acc, 1, keep_dims=True)
-    tl.store(dsw_ptr + n * dsw_n, dsw_sum, mask=n < N)
+    tl.store(dsw_ptr + row * dsw_row, dsw_sum, mask=row < N)
 
 
 @triton.jit
 def int8_linear_backward_dsw_part(
-    dy_ptr, acc_ptr, sx_ptr, dsw_sum_part_ptr, N, M, dy_m, dy_n, acc_m, acc_n, sx_m, CHUNK,
+    dy_ptr, acc_ptr, sx_ptr, dsw_sum_part_ptr, N, M, dy_col, dy_row, acc_col, acc_row,
+    sx_col, CHUNK,
     WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dsw_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    dy_m = dy_m // WIDE * WIDE
-    acc_m = acc_m // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_col = dy_col // WIDE * WIDE
+    acc_col = acc_col // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, M)
     dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
-        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (m < M)
-        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
-        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
-        sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < M)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(tl.float32)
+        acc = tl.load(acc_ptr + col * acc_col + row * acc_row, mask=inside).to(tl.float32)
+        sx = tl.load(sx_ptr + col * sx_col, mask=col < M).to(tl.float32)
         dsw_sum_acc += tl.where(inside, dy * (acc * sx), 0.0)
     tl.store(
-        dsw_sum_part_ptr + n * PARTS + part, tl.sum(dsw_sum_acc, 1, keep_dims=True), mask=n < N
+        dsw_sum_part_ptr + row * PARTS + part, tl.sum(dsw_sum_acc, 1, keep_dims=True), mask=row < N
     )
 
 
 @triton.jit
 def int8_linear_backward_dsw_finish(
-    dsw_sum_part_ptr, dsw_ptr, N, dsw_n,
+    dsw_sum_part_ptr, dsw_ptr, N, dsw_row,
     WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     dsw_sum_parts = tl.load(
-        dsw_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+        dsw_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
     dsw_sum = tl.sum(dsw_sum_parts, 1, keep_dims=True)
-    tl.store(dsw_ptr + n * dsw_n, dsw_sum, mask=n < N)
+    tl.store(dsw_ptr + row * dsw_row, dsw_sum, mask=row < N)
 
 
 def choose_int8_linear_backward_acc(

@@ -19,84 +19,86 @@ from tritongen import lib, runtime
 
 @triton.jit
 def kl_div_rows(
-    t_ptr, x_ptr, loss_ptr, N, D, t_n, t_d, x_n, x_d, loss_n,
+    t_ptr, x_ptr, loss_ptr, N, D, t_row, t_col, x_row, x_col, loss_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    t_n = t_n // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d < D)
-    t = tl.load(t_ptr + n * t_n + d * t_d, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
+    t_row = t_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    t = tl.load(t_ptr + row * t_row + col * t_col, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
     loss = tl.sum(tl.where(inside, lib.xlogy(t, t) - t * x, 0.0), 1, keep_dims=True)
-    tl.store(loss_ptr + n * loss_n, loss, mask=n < N)
+    tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
 
 @triton.jit
 def kl_div_loop(
-    t_ptr, x_ptr, loss_ptr, N, D, t_n, t_d, x_n, x_d, loss_n,
+    t_ptr, x_ptr, loss_ptr, N, D, t_row, t_col, x_row, x_col, loss_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    t_n = t_n // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    t_row = t_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        t = tl.load(t_ptr + n * t_n + d * t_d, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        t = tl.load(t_ptr + row * t_row + col * t_col, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         loss_sum_acc += tl.where(inside, lib.xlogy(t, t) - t * x, 0.0)
     loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    tl.store(loss_ptr + n * loss_n, loss_sum, mask=n < N)
+    tl.store(loss_ptr + row * loss_row, loss_sum, mask=row < N)
 
 
 @triton.jit
 def kl_div_part(
-    t_ptr, x_ptr, loss_sum_part_ptr, N, D, t_n, t_d, x_n, x_d, CHUNK,
+    t_ptr, x_ptr, loss_sum_part_ptr, N, D, t_row, t_col, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    t_n = t_n // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    t_row = t_row // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        t = tl.load(t_ptr + n * t_n + d * t_d, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        t = tl.load(t_ptr + row * t_row + col * t_col, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         loss_sum_acc += tl.where(inside, lib.xlogy(t, t) - t * x, 0.0)
     tl.store(
-        loss_sum_part_ptr + n * PARTS + part, tl.sum(loss_sum_acc, 1, keep_dims=True), mask=n < N
+        loss_sum_part_ptr + row * PARTS + part,
+        tl.sum(loss_sum_acc, 1, keep_dims=True),
+        mask=row < N,
     )
 
 
 @triton.jit
 def kl_div_finish(
-    loss_sum_part_ptr, loss_ptr, N, loss_n,
+    loss_sum_part_ptr, loss_ptr, N, loss_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     loss_sum_parts = tl.load(
-        loss_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+        loss_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    tl.store(loss_ptr + n * loss_n, loss_sum, mask=n < N)
+    tl.store(loss_ptr + row * loss_row, loss_sum, mask=row < N)
 
 
 def choose_kl_div(

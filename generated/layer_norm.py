@@ -21,7 +21,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def layer_norm_rows(
-    x_ptr, w_ptr, b_ptr, y_ptr, eps, rows, D, x_row, x_d, w_d, b_d, y_row, y_d,
+    x_ptr, w_ptr, b_ptr, y_ptr, eps, rows, D, x_row, x_col, w_col, b_col, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -31,23 +31,23 @@ def layer_norm_rows(
     x_row = x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     mu = tl.sum(x, 1, keep_dims=True) / D
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / D
     rsqrt_var = lib.rsqrt(var + eps)
-    w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
-    b = tl.load(b_ptr + d * b_d, mask=d < D, other=0.0).to(COMPUTE)
+    w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
+    b = tl.load(b_ptr + col * b_col, mask=col < D, other=0.0).to(COMPUTE)
     y = (x - mu) * rsqrt_var * w + b
-    tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def layer_norm_loop(
-    x_ptr, w_ptr, b_ptr, y_ptr, eps, rows, D, x_row, x_d, w_d, b_d, y_row, y_d,
+    x_ptr, w_ptr, b_ptr, y_ptr, eps, rows, D, x_row, x_col, w_col, b_col, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -62,10 +62,10 @@ def layer_norm_loop(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
@@ -74,21 +74,21 @@ def layer_norm_loop(
     var = var_sum / D
     rsqrt_var = lib.rsqrt(var + eps)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
-        b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
+        b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
         y = (x - mu) * rsqrt_var * w + b
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def layer_norm_relay(
     turns_ptr, x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, w_ptr, b_ptr,
-    y_ptr, eps, rows, D, x_row, x_d, w_d, b_d, y_row, y_d,
+    y_ptr, eps, rows, D, x_row, x_col, w_col, b_col, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -101,17 +101,18 @@ def layer_norm_relay(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(rows, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
@@ -121,13 +122,14 @@ def layer_norm_relay(
         tl.store(var_sum_count_ptr + row * blocks + part, var_sum_count, mask=row < rows)
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -147,18 +149,19 @@ def layer_norm_relay(
         mu = mu_sum / D
         var = var_sum / D
         rsqrt_var = lib.rsqrt(var + eps)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
-        b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
+        b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
         y = (x - mu) * rsqrt_var * w + b
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def layer_norm_part(
-    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, rows, D, x_row, x_col,
+    CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -173,9 +176,9 @@ def layer_norm_part(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
         )
@@ -187,7 +190,7 @@ def layer_norm_part(
 @triton.jit
 def layer_norm_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, x_ptr, w_ptr, b_ptr, y_ptr, eps,
-    rows, D, x_row, x_d, w_d, b_d, y_row, y_d, CHUNK,
+    rows, D, x_row, x_col, w_col, b_col, y_row, y_col, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -215,13 +218,13 @@ def layer_norm_finish(
     var = var_sum / D
     rsqrt_var = lib.rsqrt(var + eps)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
-        w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
-        b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
+        b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
         y = (x - mu) * rsqrt_var * w + b
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 def choose_layer_norm(
@@ -460,7 +463,8 @@ def layer_norm(
 @triton.jit
 def layer_norm_backward_mu_sum_rows(
     x_ptr, mu_sum_ptr, var_sum_ptr, dy_ptr, w_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D,
-    x_row, x_d, mu_sum_row, var_sum_row, dy_row, dy_d, w_d, dy_rsqrt_row, dx_row, dx_d,
+    x_row, x_col, mu_sum_row, var_sum_row, dy_row, dy_col, w_col, dy_rsqrt_row, dx_row,
+    dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -471,18 +475,18 @@ def layer_norm_backward_mu_sum_rows(
     dy_row = dy_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     mu_sum = tl.sum(x, 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     mu = mu_sum / D
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
-    w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
     dy_rsqrt = tl.sum(tl.where(inside, dy * w * (x - mu), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
     dmu_sum = tl.sum(dy * w, 1, keep_dims=True)
@@ -492,13 +496,14 @@ def layer_norm_backward_mu_sum_rows(
     div_dvar = dvar / D
     div_dmu_sum = dmu_sum * y_rsqrt / D
     dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def layer_norm_backward_mu_sum_loop(
     x_ptr, dy_ptr, w_ptr, mu_sum_ptr, var_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D,
-    x_row, x_d, dy_row, dy_d, w_d, mu_sum_row, var_sum_row, dy_rsqrt_row, dx_row, dx_d,
+    x_row, x_col, dy_row, dy_col, w_col, mu_sum_row, var_sum_row, dy_rsqrt_row, dx_row,
+    dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -515,18 +520,21 @@ def layer_norm_backward_mu_sum_loop(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
         )
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
-        w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
+        w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
         dmu_sum_acc += dy * w
     dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
     mu = mu_sum / D
@@ -537,14 +545,17 @@ def layer_norm_backward_mu_sum_loop(
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
     dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
-        w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
+        w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         dy_rsqrt_acc += tl.where(inside, dy * w * (x - mu), 0.0)
     dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
@@ -552,23 +563,23 @@ def layer_norm_backward_mu_sum_loop(
     div_dvar = dvar / D
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def layer_norm_backward_mu_sum_part1(
     x_ptr, dy_ptr, w_ptr, mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr,
-    dmu_sum_part_ptr, rows, D, x_row, x_d, dy_row, dy_d, w_d, CHUNK,
+    dmu_sum_part_ptr, rows, D, x_row, x_col, dy_row, dy_col, w_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -585,14 +596,14 @@ def layer_norm_backward_mu_sum_part1(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = lib.take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
         )
-        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
-        w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
         dmu_sum_acc += dy * w
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -607,7 +618,7 @@ def layer_norm_backward_mu_sum_part1(
 @triton.jit
 def layer_norm_backward_mu_sum_part2(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, dy_ptr, w_ptr,
-    x_ptr, dy_rsqrt_part_ptr, eps, rows, D, dy_row, dy_d, w_d, x_row, x_d, CHUNK,
+    x_ptr, dy_rsqrt_part_ptr, eps, rows, D, dy_row, dy_col, w_col, x_row, x_col, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -641,11 +652,11 @@ def layer_norm_backward_mu_sum_part2(
     div_dmu_sum = dmu_sum * y_rsqrt / D
     dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
-        w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         dy_rsqrt_acc += tl.where(inside, dy * w * (x - mu), 0.0)
     tl.store(
         dy_rsqrt_part_ptr + row * PARTS + part,
@@ -658,8 +669,8 @@ def layer_norm_backward_mu_sum_part2(
 def layer_norm_backward_mu_sum_finish(
     mu_sum_part_ptr, var_sum_part_ptr, var_sum_count_ptr, dmu_sum_part_ptr, mu_sum_ptr,
     var_sum_ptr, dy_rsqrt_part_ptr, dy_rsqrt_ptr, dy_ptr, w_ptr, x_ptr, dx_ptr, eps, rows,
-    D, mu_sum_row, var_sum_row, dy_rsqrt_row, dy_row, dy_d, w_d, x_row, x_d, dx_row, dx_d,
-    CHUNK,
+    D, mu_sum_row, var_sum_row, dy_rsqrt_row, dy_row, dy_col, w_col, x_row, x_col, dx_row,
+    dx_col, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -702,19 +713,19 @@ def layer_norm_backward_mu_sum_finish(
     div_dvar = dvar / D
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside).to(COMPUTE)
-        w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def layer_norm_backward_dw_rows(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_d,
-    x_col, x_d, mu_sum_col, var_sum_col, dw_d, db_d,
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_row,
+    x_col, x_row, mu_sum_col, var_sum_col, dw_row, db_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -723,12 +734,12 @@ def layer_norm_backward_dw_rows(
     D = D // WIDE * WIDE
     dy_col = dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
-    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (d < D) & (col < cols)
+    inside = (row < D) & (col < cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
     var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
     dw = tl.sum(
@@ -736,15 +747,15 @@ def layer_norm_backward_dw_rows(
         1,
         keep_dims=True,
     )
-    tl.store(dw_ptr + d * dw_d, dw, mask=d < D)
+    tl.store(dw_ptr + row * dw_row, dw, mask=row < D)
     db = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
-    tl.store(db_ptr + d * db_d, db, mask=d < D)
+    tl.store(db_ptr + row * db_row, db, mask=row < D)
 
 
 @triton.jit
 def layer_norm_backward_dw_loop(
-    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_d,
-    x_col, x_d, mu_sum_col, var_sum_col, dw_d, db_d,
+    dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_ptr, db_ptr, eps, D, cols, dy_col, dy_row,
+    x_col, x_row, mu_sum_col, var_sum_col, dw_row, db_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -753,29 +764,29 @@ def layer_norm_backward_dw_loop(
     D = D // WIDE * WIDE
     dy_col = dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
-    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+        inside = (row < D) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
         var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
         dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * lib.rsqrt(var_sum / D + eps)), 0.0)
         db_sum_acc += tl.where(inside, dy, 0.0)
     dw_sum = tl.sum(dw_sum_acc, 1, keep_dims=True)
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(dw_ptr + d * dw_d, dw_sum, mask=d < D)
-    tl.store(db_ptr + d * db_d, db_sum, mask=d < D)
+    tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < D)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < D)
 
 
 @triton.jit
 def layer_norm_backward_dw_part(
     dy_ptr, x_ptr, mu_sum_ptr, var_sum_ptr, dw_sum_part_ptr, db_sum_part_ptr, eps, D, cols,
-    dy_col, dy_d, x_col, x_d, mu_sum_col, var_sum_col, CHUNK,
+    dy_col, dy_row, x_col, x_row, mu_sum_col, var_sum_col, CHUNK,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -784,7 +795,7 @@ def layer_norm_backward_dw_part(
     D = D // WIDE * WIDE
     dy_col = dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
-    d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -792,37 +803,41 @@ def layer_norm_backward_dw_part(
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+        inside = (row < D) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
         var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
         dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * lib.rsqrt(var_sum / D + eps)), 0.0)
         db_sum_acc += tl.where(inside, dy, 0.0)
-    tl.store(dw_sum_part_ptr + d * PARTS + part, tl.sum(dw_sum_acc, 1, keep_dims=True), mask=d < D)
-    tl.store(db_sum_part_ptr + d * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=d < D)
+    tl.store(
+        dw_sum_part_ptr + row * PARTS + part, tl.sum(dw_sum_acc, 1, keep_dims=True), mask=row < D
+    )
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < D
+    )
 
 
 @triton.jit
 def layer_norm_backward_dw_finish(
-    dw_sum_part_ptr, db_sum_part_ptr, dw_ptr, db_ptr, D, dw_d, db_d,
+    dw_sum_part_ptr, db_sum_part_ptr, dw_ptr, db_ptr, D, dw_row, db_row,
     WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    d = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     dw_sum_parts = tl.load(
-        dw_sum_part_ptr + d * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
+        dw_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
     dw_sum = tl.sum(dw_sum_parts, 1, keep_dims=True)
     db_sum_parts = tl.load(
-        db_sum_part_ptr + d * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(dw_ptr + d * dw_d, dw_sum, mask=d < D)
-    tl.store(db_ptr + d * db_d, db_sum, mask=d < D)
+    tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < D)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < D)
 
 
 @triton.jit

@@ -265,6 +265,7 @@ def leaky_relu_backward_relay(
     slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(1, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -284,6 +285,7 @@ def leaky_relu_backward_relay(
         )
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks

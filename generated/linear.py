@@ -785,7 +785,7 @@ def linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def linear_backward_dx_tf32x3(
-    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
@@ -822,14 +822,14 @@ def linear_backward_dx_tf32x3(
                 inside = (m < M) & (n < K)
                 dx_sum = dx_sum_quarters[quarter]
                 if dx_tiles is None:
-                    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+                    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
                 else:
                     dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def linear_backward_dx_left_ahead(
-    w_tiles, dy_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    w_tiles, dy_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
     W_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -860,14 +860,14 @@ def linear_backward_dx_left_ahead(
             inside = (m < M) & (n < K)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def linear_backward_dx_right_ahead(
-    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
     DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -897,14 +897,14 @@ def linear_backward_dx_right_ahead(
             inside = (m < M) & (n < K)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def linear_backward_dx_persistent(
-    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
     DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -930,14 +930,14 @@ def linear_backward_dx_persistent(
             inside = (m < M) & (n < K)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
 
 @triton.jit
 def linear_backward_dx_strips(
-    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_k2,
+    dy_tiles, w_tiles, dx_tiles, dx_ptr, M, K, N, dx_m, dx_n,
     DY_TURNED: tl.constexpr, W_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -976,7 +976,7 @@ def linear_backward_dx_strips(
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_row, first_n], dx_sum.to(dx_tiles.dtype))
 
@@ -1012,7 +1012,7 @@ def linear_backward_dx_parts(
 
 @triton.jit
 def linear_backward_dx_tiles(
-    dy_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, w_n, w_k2, dx_m, dx_k2,
+    dy_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, w_n, w_n2, dx_m, dx_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1028,15 +1028,15 @@ def linear_backward_dx_tiles(
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
-        w = tl.load(w_ptr + k[:, None] * w_n + n * w_k2, mask=(n < K) & (k[:, None] < N), other=0.0)
+        w = tl.load(w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
-    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
 @triton.jit
 def linear_backward_dx_pointer_parts(
-    dy_ptr, w_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, w_n, w_k2, CHUNK,
+    dy_ptr, w_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, w_n, w_n2, CHUNK,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1055,7 +1055,7 @@ def linear_backward_dx_pointer_parts(
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
-        w = tl.load(w_ptr + k[:, None] * w_n + n * w_k2, mask=(n < K) & (k[:, None] < N), other=0.0)
+        w = tl.load(w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
         dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, dx_sum, mask=inside)
@@ -1063,7 +1063,7 @@ def linear_backward_dx_pointer_parts(
 
 @triton.jit
 def linear_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_k2,
+    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1078,12 +1078,12 @@ def linear_backward_dx_combine(
         dx_sum += tl.load(
             dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
 @triton.jit
 def linear_backward_dw_tf32x3(
-    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
@@ -1120,14 +1120,14 @@ def linear_backward_dw_tf32x3(
                 inside = (m < N) & (n < K)
                 dw_sum = dw_sum_quarters[quarter]
                 if dw_tiles is None:
-                    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
+                    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
                 else:
                     dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
 
 
 @triton.jit
 def linear_backward_dw_left_ahead(
-    x_tiles, dy_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    x_tiles, dy_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
     X_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1158,14 +1158,14 @@ def linear_backward_dw_left_ahead(
             inside = (m < N) & (n < K)
             dw_sum = dw_sum_halves[half]
             if dw_tiles is None:
-                tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
+                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
             else:
                 dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
 
 
 @triton.jit
 def linear_backward_dw_right_ahead(
-    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
     DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1195,14 +1195,14 @@ def linear_backward_dw_right_ahead(
             inside = (m < N) & (n < K)
             dw_sum = dw_sum_halves[half]
             if dw_tiles is None:
-                tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
+                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
             else:
                 dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
 
 
 @triton.jit
 def linear_backward_dw_persistent(
-    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
     DY_TURNED: tl.constexpr, X_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1228,14 +1228,14 @@ def linear_backward_dw_persistent(
             inside = (m < N) & (n < K)
             dw_sum = dw_sum_halves[half]
             if dw_tiles is None:
-                tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
+                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
             else:
                 dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
 
 
 @triton.jit
 def linear_backward_dw_strips(
-    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_n, dw_k,
+    dy_tiles, x_tiles, dw_tiles, dw_ptr, N, K, K2, dw_m, dw_n,
     DY_TURNED: tl.constexpr, X_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1274,7 +1274,7 @@ def linear_backward_dw_strips(
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
             if dw_tiles is None:
-                tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
+                tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
             else:
                 dw_tiles.store([first_row, first_n], dw_sum.to(dw_tiles.dtype))
 
@@ -1310,7 +1310,7 @@ def linear_backward_dw_parts(
 
 @triton.jit
 def linear_backward_dw_tiles(
-    dy_ptr, x_ptr, dw_ptr, N, K, K2, dy_k, dy_n, x_k, x_k2, dw_n, dw_k,
+    dy_ptr, x_ptr, dw_ptr, N, K, K2, dy_k, dy_m, x_k, x_n, dw_m, dw_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1324,19 +1324,17 @@ def linear_backward_dw_tiles(
     for start in range(0, K2, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k[None, :] * dy_k + m * dy_n, mask=(m < N) & (k[None, :] < K2), other=0.0
+            dy_ptr + k[None, :] * dy_k + m * dy_m, mask=(m < N) & (k[None, :] < K2), other=0.0
         )
-        x = tl.load(
-            x_ptr + k[:, None] * x_k + n * x_k2, mask=(n < K) & (k[:, None] < K2), other=0.0
-        )
+        x = tl.load(x_ptr + k[:, None] * x_k + n * x_n, mask=(n < K) & (k[:, None] < K2), other=0.0)
         dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
-    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
+    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
 @triton.jit
 def linear_backward_dw_pointer_parts(
-    dy_ptr, x_ptr, dw_sum_parts_ptr, N, K, K2, dy_k, dy_n, x_k, x_k2, CHUNK,
+    dy_ptr, x_ptr, dw_sum_parts_ptr, N, K, K2, dy_k, dy_m, x_k, x_n, CHUNK,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1353,11 +1351,9 @@ def linear_backward_dw_pointer_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k[None, :] * dy_k + m * dy_n, mask=(m < N) & (k[None, :] < K2), other=0.0
+            dy_ptr + k[None, :] * dy_k + m * dy_m, mask=(m < N) & (k[None, :] < K2), other=0.0
         )
-        x = tl.load(
-            x_ptr + k[:, None] * x_k + n * x_k2, mask=(n < K) & (k[:, None] < K2), other=0.0
-        )
+        x = tl.load(x_ptr + k[:, None] * x_k + n * x_n, mask=(n < K) & (k[:, None] < K2), other=0.0)
         dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, dw_sum, mask=inside)
@@ -1365,7 +1361,7 @@ def linear_backward_dw_pointer_parts(
 
 @triton.jit
 def linear_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, N, K, dw_n, dw_k,
+    dw_sum_parts_ptr, dw_ptr, N, K, dw_m, dw_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1380,49 +1376,49 @@ def linear_backward_dw_combine(
         dw_sum += tl.load(
             dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
         )
-    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
+    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
 @triton.jit
 def linear_backward_db_rows(
-    dy_ptr, db_ptr, N, cols, dy_col, dy_n, db_n,
+    dy_ptr, db_ptr, N, cols, dy_col, dy_row, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
     dy_col = dy_col // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (col < cols)
-    dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
+    inside = (row < N) & (col < cols)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
-    tl.store(db_ptr + n * db_n, db, mask=n < N)
+    tl.store(db_ptr + row * db_row, db, mask=row < N)
 
 
 @triton.jit
 def linear_backward_db_loop(
-    dy_ptr, db_ptr, N, cols, dy_col, dy_n, db_n,
+    dy_ptr, db_ptr, N, cols, dy_col, dy_row, db_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
     dy_col = dy_col // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < N) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
 
 
 @triton.jit
 def linear_backward_db_part(
-    dy_ptr, db_sum_part_ptr, N, cols, dy_col, dy_n, CHUNK,
+    dy_ptr, db_sum_part_ptr, N, cols, dy_col, dy_row, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1430,33 +1426,35 @@ def linear_backward_db_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
     dy_col = dy_col // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
+        inside = (row < N) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
-    tl.store(db_sum_part_ptr + n * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=n < N)
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < N
+    )
 
 
 @triton.jit
 def linear_backward_db_finish(
-    db_sum_part_ptr, db_ptr, N, db_n,
+    db_sum_part_ptr, db_ptr, N, db_row,
     WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     db_sum_parts = tl.load(
-        db_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
 
 
 def choose_linear_backward_dx(

@@ -1595,7 +1595,7 @@ def linear_gelu_forward(
 @triton.jit
 def linear_gelu_backward_dx_tiles(
     dy_ptr, acc_kept_ptr, b_ptr, w_ptr, dx_ptr, M, K, N, dy_m, dy_n, acc_kept_m, acc_kept_n,
-    b_n, w_n, w_k2, dx_m, dx_k2,
+    b_n, w_n, w_n2, dx_m, dx_n,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
@@ -1623,18 +1623,18 @@ def linear_gelu_backward_dx_tiles(
         )
         left = tl.where((m < M) & (k[None, :] < N), left, 0)
         w = tl.load(
-            w_ptr + k[:, None] * w_n + n * w_k2, mask=(n < K) & (k[:, None] < N), other=0.0
+            w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum = tl.dot(left, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
     inside = (m < M) & (n < K)
-    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
 @triton.jit
 def linear_gelu_backward_dx_parts(
     dy_ptr, acc_kept_ptr, b_ptr, w_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, acc_kept_m,
-    acc_kept_n, b_n, w_n, w_k2, CHUNK,
+    acc_kept_n, b_n, w_n, w_n2, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
@@ -1664,7 +1664,7 @@ def linear_gelu_backward_dx_parts(
         )
         left = tl.where((m < M) & (k[None, :] < N), left, 0)
         w = tl.load(
-            w_ptr + k[:, None] * w_n + n * w_k2, mask=(n < K) & (k[:, None] < N), other=0.0
+            w_ptr + k[:, None] * w_n + n * w_n2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum = tl.dot(left, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
@@ -1674,7 +1674,7 @@ def linear_gelu_backward_dx_parts(
 
 @triton.jit
 def linear_gelu_backward_dx_combine(
-    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_k2,
+    dx_sum_parts_ptr, dx_ptr, M, K, dx_m, dx_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1689,13 +1689,13 @@ def linear_gelu_backward_dx_combine(
         dx_sum += tl.load(
             dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx_sum, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_n, dx_sum, mask=inside)
 
 
 @triton.jit
 def linear_gelu_backward_dw_tiles(
-    b_ptr, dy_ptr, acc_kept_ptr, x_ptr, dw_ptr, N, K, M, b_n, dy_m, dy_n, acc_kept_m,
-    acc_kept_n, x_m, x_k, dw_n, dw_k,
+    b_ptr, dy_ptr, acc_kept_ptr, x_ptr, dw_ptr, N, K, M, b_m, dy_m, dy_m2, acc_kept_m,
+    acc_kept_m2, x_m, x_n, dw_m, dw_n,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
@@ -1706,15 +1706,15 @@ def linear_gelu_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    b = tl.load(b_ptr + m * b_n, mask=m < N).to(COMPUTE)
+    b = tl.load(b_ptr + m * b_m, mask=m < N).to(COMPUTE)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, M, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         acc_kept = tl.load(
-            acc_kept_ptr + k[None, :] * acc_kept_m + m * acc_kept_n,
+            acc_kept_ptr + k[None, :] * acc_kept_m + m * acc_kept_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
@@ -1723,18 +1723,18 @@ def linear_gelu_backward_dw_tiles(
         )
         left = tl.where((m < N) & (k[None, :] < M), left, 0)
         x = tl.load(
-            x_ptr + k[:, None] * x_m + n * x_k, mask=(n < K) & (k[:, None] < M), other=0.0
+            x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
         ).to(COMPUTE)
         dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dw_sum = lib.awaited(dw_sum)
     inside = (m < N) & (n < K)
-    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
+    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
 @triton.jit
 def linear_gelu_backward_dw_parts(
-    b_ptr, dy_ptr, acc_kept_ptr, x_ptr, dw_sum_parts_ptr, N, K, M, b_n, dy_m, dy_n,
-    acc_kept_m, acc_kept_n, x_m, x_k, CHUNK,
+    b_ptr, dy_ptr, acc_kept_ptr, x_ptr, dw_sum_parts_ptr, N, K, M, b_m, dy_m, dy_m2,
+    acc_kept_m, acc_kept_m2, x_m, x_n, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
@@ -1747,15 +1747,15 @@ def linear_gelu_backward_dw_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    b = tl.load(b_ptr + m * b_n, mask=m < N).to(COMPUTE)
+    b = tl.load(b_ptr + m * b_m, mask=m < N).to(COMPUTE)
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         acc_kept = tl.load(
-            acc_kept_ptr + k[None, :] * acc_kept_m + m * acc_kept_n,
+            acc_kept_ptr + k[None, :] * acc_kept_m + m * acc_kept_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
@@ -1764,7 +1764,7 @@ def linear_gelu_backward_dw_parts(
         )
         left = tl.where((m < N) & (k[None, :] < M), left, 0)
         x = tl.load(
-            x_ptr + k[:, None] * x_m + n * x_k, mask=(n < K) & (k[:, None] < M), other=0.0
+            x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
         ).to(COMPUTE)
         dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dw_sum = lib.awaited(dw_sum)
@@ -1774,7 +1774,7 @@ def linear_gelu_backward_dw_parts(
 
 @triton.jit
 def linear_gelu_backward_dw_combine(
-    dw_sum_parts_ptr, dw_ptr, N, K, dw_n, dw_k,
+    dw_sum_parts_ptr, dw_ptr, N, K, dw_m, dw_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1789,27 +1789,29 @@ def linear_gelu_backward_dw_combine(
         dw_sum += tl.load(
             dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
         )
-    tl.store(dw_ptr + m * dw_n + n * dw_k, dw_sum, mask=inside)
+    tl.store(dw_ptr + m * dw_m + n * dw_n, dw_sum, mask=inside)
 
 
 @triton.jit
 def linear_gelu_backward_db_rows(
-    dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_m, dy_n, acc_kept_m, acc_kept_n, b_n,
-    db_n,
+    dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_col, dy_row, acc_kept_col, acc_kept_row,
+    b_row, db_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    dy_m = dy_m // WIDE * WIDE
-    acc_kept_m = acc_kept_m // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    m = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (m < M)
-    dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
-    acc_kept = tl.load(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, mask=inside).to(COMPUTE)
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    dy_col = dy_col // WIDE * WIDE
+    acc_kept_col = acc_kept_col // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < M)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+    acc_kept = tl.load(acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside).to(
+        COMPUTE
+    )
+    b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
     db = tl.sum(
         tl.where(
             inside,
@@ -1822,29 +1824,31 @@ def linear_gelu_backward_db_rows(
         1,
         keep_dims=True,
     )
-    tl.store(db_ptr + n * db_n, db, mask=n < N)
+    tl.store(db_ptr + row * db_row, db, mask=row < N)
 
 
 @triton.jit
 def linear_gelu_backward_db_loop(
-    dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_m, dy_n, acc_kept_m, acc_kept_n, b_n,
-    db_n,
+    dy_ptr, acc_kept_ptr, b_ptr, db_ptr, N, M, dy_col, dy_row, acc_kept_col, acc_kept_row,
+    b_row, db_row,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    dy_m = dy_m // WIDE * WIDE
-    acc_kept_m = acc_kept_m // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_col = dy_col // WIDE * WIDE
+    acc_kept_col = acc_kept_col // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, M, BLOCK):
-        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (m < M)
-        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
-        acc_kept = tl.load(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, mask=inside).to(COMPUTE)
-        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < M)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+        acc_kept = tl.load(acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside).to(
+            COMPUTE
+        )
+        b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
         db_sum_acc += tl.where(
             inside,
             dy * lib.ndtr(acc_kept + b, HALF)
@@ -1854,31 +1858,33 @@ def linear_gelu_backward_db_loop(
             0.0,
         )
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
 
 
 @triton.jit
 def linear_gelu_backward_db_part(
-    dy_ptr, acc_kept_ptr, b_ptr, db_sum_part_ptr, N, M, dy_m, dy_n, acc_kept_m, acc_kept_n,
-    b_n, CHUNK,
+    dy_ptr, acc_kept_ptr, b_ptr, db_sum_part_ptr, N, M, dy_col, dy_row, acc_kept_col,
+    acc_kept_row, b_row, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    dy_m = dy_m // WIDE * WIDE
-    acc_kept_m = acc_kept_m // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_col = dy_col // WIDE * WIDE
+    acc_kept_col = acc_kept_col // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, M)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (m < M)
-        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
-        acc_kept = tl.load(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, mask=inside).to(COMPUTE)
-        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < M)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+        acc_kept = tl.load(acc_kept_ptr + col * acc_kept_col + row * acc_kept_row, mask=inside).to(
+            COMPUTE
+        )
+        b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
         db_sum_acc += tl.where(
             inside,
             dy * lib.ndtr(acc_kept + b, HALF)
@@ -1887,24 +1893,26 @@ def linear_gelu_backward_db_part(
             * (0.3989422804014327 * lib.exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)),
             0.0,
         )
-    tl.store(db_sum_part_ptr + n * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=n < N)
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < N
+    )
 
 
 @triton.jit
 def linear_gelu_backward_db_finish(
-    db_sum_part_ptr, db_ptr, N, db_n,
+    db_sum_part_ptr, db_ptr, N, db_row,
     WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N = N // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     db_sum_parts = tl.load(
-        db_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
 
 
 def choose_linear_gelu_backward_dx(

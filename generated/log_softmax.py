@@ -21,7 +21,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def log_softmax_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -30,19 +30,19 @@ def log_softmax_rows(
     x_row = x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     z = x - m
     log_y_sum = tl.log(tl.sum(lib.exp(z), 1, keep_dims=True))
     y = z - log_y_sum
-    tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def log_softmax_loop(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
@@ -54,10 +54,10 @@ def log_softmax_loop(
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
@@ -66,19 +66,20 @@ def log_softmax_loop(
     y_sum = lib.shift_sumexp(m, y_sum, m, D)
     log_y_sum = tl.log(y_sum)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         z = x - m
         y = z - log_y_sum
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def log_softmax_relay(
-    turns_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    turns_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, x_row, x_col, y_row,
+    y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -90,16 +91,17 @@ def log_softmax_relay(
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(rows, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
@@ -109,13 +111,14 @@ def log_softmax_relay(
         tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -131,17 +134,17 @@ def log_softmax_relay(
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
         y_sum = lib.shift_sumexp(m, y_sum, m, D)
         log_y_sum = tl.log(y_sum)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         z = x - m
         y = z - log_y_sum
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def log_softmax_part(
-    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -155,9 +158,9 @@ def log_softmax_part(
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x)
     tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
     tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
@@ -165,7 +168,7 @@ def log_softmax_part(
 
 @triton.jit
 def log_softmax_finish(
-    m_part_ptr, y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d, CHUNK,
+    m_part_ptr, y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -188,12 +191,12 @@ def log_softmax_finish(
     y_sum = lib.shift_sumexp(m, y_sum, m, D)
     log_y_sum = tl.log(y_sum)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         z = x - m
         y = z - log_y_sum
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 def choose_log_softmax(
@@ -385,7 +388,7 @@ def log_softmax(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def log_softmax_backward_rows(
-    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_d, dy_row, dy_d, dx_row, dx_d,
+    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -396,22 +399,22 @@ def log_softmax_backward_rows(
     dy_row = dy_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     z = x - m
     y_sum = tl.sum(lib.exp(z, HALF), 1, keep_dims=True)
-    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
     dy_log_sum = tl.sum(dy, 1, keep_dims=True)
     dy_sum = -(dy_log_sum / y_sum)
     dx = dy + dy_sum * lib.exp(z, HALF)
-    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def log_softmax_backward_loop(
-    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_d, dy_row, dy_d, dx_row, dx_d,
+    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -426,40 +429,43 @@ def log_softmax_backward_loop(
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
         ).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
         dy_log_sum_acc += dy
     y_sum = lib.shift_sumexp(m, y_sum, m, D)
     dy_log_sum = tl.sum(dy_log_sum_acc, 1, keep_dims=True)
     dy_sum = -(dy_log_sum / y_sum)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         z = x - m
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
         dx = dy + dy_sum * lib.exp(z, HALF)
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def log_softmax_backward_relay(
     turns_ptr, x_ptr, dy_ptr, m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, dx_ptr, rows,
-    D, x_row, x_d, dy_row, dy_d, dx_row, dx_d,
+    D, x_row, x_col, dy_row, dy_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -472,24 +478,28 @@ def log_softmax_backward_relay(
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(rows, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
         ).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
         dy_log_sum_acc += dy
         tl.store(m_part_ptr + row * blocks + part, m, mask=row < rows)
@@ -501,13 +511,14 @@ def log_softmax_backward_relay(
         )
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -529,21 +540,21 @@ def log_softmax_backward_relay(
         )
         dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
         dy_sum = -(dy_log_sum / y_sum)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         z = x - m
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
         dx = dy + dy_sum * lib.exp(z, HALF)
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def log_softmax_backward_part(
-    x_ptr, dy_ptr, m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, rows, D, x_row, x_d,
-    dy_row, dy_d, CHUNK,
+    x_ptr, dy_ptr, m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, rows, D, x_row, x_col,
+    dy_row, dy_col, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -559,11 +570,11 @@ def log_softmax_backward_part(
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
-        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
         dy_log_sum_acc += dy
     tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
     tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
@@ -577,7 +588,7 @@ def log_softmax_backward_part(
 @triton.jit
 def log_softmax_backward_finish(
     m_part_ptr, y_sum_part_ptr, dy_log_sum_part_ptr, x_ptr, dy_ptr, dx_ptr, rows, D, x_row,
-    x_d, dy_row, dy_d, dx_row, dx_d, CHUNK,
+    x_col, dy_row, dy_col, dx_row, dx_col, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -605,13 +616,13 @@ def log_softmax_backward_finish(
     dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
     dy_sum = -(dy_log_sum / y_sum)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         z = x - m
-        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside).to(COMPUTE)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         dx = dy + dy_sum * lib.exp(z, HALF)
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 def choose_log_softmax_backward(

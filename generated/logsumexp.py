@@ -22,7 +22,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def logsumexp_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -30,9 +30,9 @@ def logsumexp_rows(
     D = D // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
     y = shift + tl.log(tl.sum(tl.where(inside, lib.exp(x - shift), 0.0), 1, keep_dims=True))
@@ -41,7 +41,7 @@ def logsumexp_rows(
 
 @triton.jit
 def logsumexp_loop(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
@@ -52,9 +52,9 @@ def logsumexp_loop(
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x)
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
     y_sum = lib.shift_sumexp(m, y_sum, shift, D)
@@ -64,7 +64,7 @@ def logsumexp_loop(
 
 @triton.jit
 def logsumexp_part(
-    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -78,9 +78,9 @@ def logsumexp_part(
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x)
     tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
     tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
@@ -89,11 +89,9 @@ def logsumexp_part(
 @triton.jit
 def logsumexp_finish(
     m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, y_row,
-    WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
+    MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     m_parts = tl.load(
@@ -184,8 +182,8 @@ def launch_logsumexp(x, y) -> None:
         grid = (lib.cdiv(rows, config["MERGE"]),)
         logsumexp_finish[grid](
             m_part, y_sum_part, y, batch, D, y.stride(0),
-            WIDE=math.gcd(16, D), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )  # fmt: skip
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
@@ -266,7 +264,7 @@ def logsumexp(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def logsumexp_backward_rows(
-    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_d, dy_row, dx_row, dx_d,
+    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -276,21 +274,21 @@ def logsumexp_backward_rows(
     x_row = x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
     y_sum = tl.sum(tl.where(inside, lib.exp(x - shift, HALF), 0.0), 1, keep_dims=True)
     dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
     dy_sum = dy / y_sum
     dx = dy_sum * lib.exp(x - shift, HALF)
-    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def logsumexp_backward_loop(
-    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_d, dy_row, dx_row, dx_d,
+    x_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col, dy_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -303,10 +301,10 @@ def logsumexp_backward_loop(
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
@@ -317,19 +315,19 @@ def logsumexp_backward_loop(
     dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
     dy_sum = dy / y_sum
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         dx = dy_sum * lib.exp(x - shift, HALF)
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def logsumexp_backward_relay(
-    turns_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_d,
-    dy_row, dx_row, dx_d,
+    turns_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, dy_ptr, dx_ptr, rows, D, x_row, x_col,
+    dy_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -341,16 +339,17 @@ def logsumexp_backward_relay(
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(rows, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
@@ -360,13 +359,14 @@ def logsumexp_backward_relay(
         tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -384,16 +384,16 @@ def logsumexp_backward_relay(
         y_sum = lib.shift_sumexp(m, y_sum, shift, D)
         dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
         dy_sum = dy / y_sum
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         dx = dy_sum * lib.exp(x - shift, HALF)
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def logsumexp_backward_part(
-    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -407,9 +407,9 @@ def logsumexp_backward_part(
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
     tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
     tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
@@ -417,8 +417,8 @@ def logsumexp_backward_part(
 
 @triton.jit
 def logsumexp_backward_finish(
-    m_part_ptr, y_sum_part_ptr, dy_ptr, x_ptr, dx_ptr, rows, D, dy_row, x_row, x_d, dx_row,
-    dx_d, CHUNK,
+    m_part_ptr, y_sum_part_ptr, dy_ptr, x_ptr, dx_ptr, rows, D, dy_row, x_row, x_col,
+    dx_row, dx_col, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -443,11 +443,11 @@ def logsumexp_backward_finish(
     dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
     dy_sum = dy / y_sum
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         dx = dy_sum * lib.exp(x - shift, HALF)
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 def choose_logsumexp_backward(

@@ -19,7 +19,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def masked_cumsum_scan(
-    mask_ptr, x_ptr, y_ptr, rows, D, mask_row, mask_d, x_row, x_d, y_row, y_d,
+    mask_ptr, x_ptr, y_ptr, rows, D, mask_row, mask_col, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -32,19 +32,19 @@ def masked_cumsum_scan(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        mask = tl.load(mask_ptr + row * mask_row + d * mask_d, mask=inside)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        mask = tl.load(mask_ptr + row * mask_row + col * mask_col, mask=inside)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         y_sum_term = tl.where(inside, tl.where(mask, x, 0.0), 0.0)
         y_sum = carry + tl.cumsum(y_sum_term, 1)
-        tl.store(y_ptr + row * y_row + d * y_d, y_sum, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(y_sum_term, 1, keep_dims=True)
 
 
 @triton.jit
 def masked_cumsum_part(
-    mask_ptr, x_ptr, y_sum_part_ptr, rows, D, mask_row, mask_d, x_row, x_d, CHUNK,
+    mask_ptr, x_ptr, y_sum_part_ptr, rows, D, mask_row, mask_col, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -57,10 +57,10 @@ def masked_cumsum_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        mask = tl.load(mask_ptr + row * mask_row + d * mask_d, mask=inside)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        mask = tl.load(mask_ptr + row * mask_row + col * mask_col, mask=inside)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         y_sum_term = tl.where(inside, tl.where(mask, x, 0.0), 0.0)
         acc += y_sum_term
     tl.store(y_sum_part_ptr + row * PARTS + part, tl.sum(acc, 1, keep_dims=True), mask=row < rows)
@@ -68,8 +68,8 @@ def masked_cumsum_part(
 
 @triton.jit
 def masked_cumsum_finish(
-    y_sum_part_ptr, mask_ptr, x_ptr, y_ptr, rows, D, mask_row, mask_d, x_row, x_d, y_row,
-    y_d, CHUNK,
+    y_sum_part_ptr, mask_ptr, x_ptr, y_ptr, rows, D, mask_row, mask_col, x_row, x_col,
+    y_row, y_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -87,13 +87,13 @@ def masked_cumsum_finish(
     )
     carry = tl.sum(y_sum_parts, 1, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        mask = tl.load(mask_ptr + row * mask_row + d * mask_d, mask=inside)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        mask = tl.load(mask_ptr + row * mask_row + col * mask_col, mask=inside)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         y_sum_term = tl.where(inside, tl.where(mask, x, 0.0), 0.0)
         y_sum = carry + tl.cumsum(y_sum_term, 1)
-        tl.store(y_ptr + row * y_row + d * y_d, y_sum, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(y_sum_term, 1, keep_dims=True)
 
 
@@ -251,7 +251,7 @@ def masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def masked_cumsum_backward_scan(
-    dy_ptr, mask_ptr, dx_ptr, rows, D, dy_row, dy_k, mask_row, mask_k, dx_row, dx_k,
+    dy_ptr, mask_ptr, dx_ptr, rows, D, dy_row, dy_col, mask_row, mask_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
@@ -268,19 +268,19 @@ def masked_cumsum_backward_scan(
     turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
-        k = last - start + turned
-        inside = (row < rows) & (k < D)
-        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        col = last - start + turned
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
         dy_where = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
-        mask = tl.load(mask_ptr + row * mask_row + k * mask_k, mask=inside)
+        mask = tl.load(mask_ptr + row * mask_row + col * mask_col, mask=inside)
         dx = tl.where(mask, dy_where, 0.0)
-        tl.store(dx_ptr + row * dx_row + k * dx_k, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)
 
 
 @triton.jit
 def masked_cumsum_backward_part(
-    dy_ptr, dy_where_part_ptr, rows, D, dy_row, dy_k, CHUNK,
+    dy_ptr, dy_where_part_ptr, rows, D, dy_row, dy_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -292,9 +292,9 @@ def masked_cumsum_backward_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        k = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (k < D)
-        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
         acc += dy
     tl.store(
         dy_where_part_ptr + row * PARTS + part, tl.sum(acc, 1, keep_dims=True), mask=row < rows
@@ -303,8 +303,8 @@ def masked_cumsum_backward_part(
 
 @triton.jit
 def masked_cumsum_backward_finish(
-    dy_where_part_ptr, dy_ptr, mask_ptr, dx_ptr, rows, D, dy_row, dy_k, mask_row, mask_k,
-    dx_row, dx_k, CHUNK,
+    dy_where_part_ptr, dy_ptr, mask_ptr, dx_ptr, rows, D, dy_row, dy_col, mask_row,
+    mask_col, dx_row, dx_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STAGES: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
@@ -316,23 +316,23 @@ def masked_cumsum_backward_finish(
     dx_row = dx_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
     last = (part + 1) * CHUNK - BLOCK
     i = tl.arange(0, BLOCK)[None, :]
     # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
     turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
-    parts = tl.arange(0, PARTS)[None, :]
     dy_where_parts = tl.load(
         dy_where_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts > part), other=0.0
     )
     carry = tl.sum(dy_where_parts, 1, keep_dims=True)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
-        k = last - start + turned
-        inside = (row < rows) & (k < D)
-        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        col = last - start + turned
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
         dy_where = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
-        mask = tl.load(mask_ptr + row * mask_row + k * mask_k, mask=inside)
+        mask = tl.load(mask_ptr + row * mask_row + col * mask_col, mask=inside)
         dx = tl.where(mask, dy_where, 0.0)
-        tl.store(dx_ptr + row * dx_row + k * dx_k, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)
 
 

@@ -744,7 +744,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def matmul_backward_da_tf32x3(
-    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
@@ -781,14 +781,14 @@ def matmul_backward_da_tf32x3(
                 inside = (m < M) & (n < K)
                 da_sum = da_sum_quarters[quarter]
                 if da_tiles is None:
-                    tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
+                    tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
                 else:
                     da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
 
 
 @triton.jit
 def matmul_backward_da_left_ahead(
-    b_tiles, dy_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    b_tiles, dy_tiles, da_tiles, da_ptr, M, K, N, da_m, da_n,
     B_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -819,14 +819,14 @@ def matmul_backward_da_left_ahead(
             inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
             else:
                 da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
 
 
 @triton.jit
 def matmul_backward_da_right_ahead(
-    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_n,
     DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -856,14 +856,14 @@ def matmul_backward_da_right_ahead(
             inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
             else:
                 da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
 
 
 @triton.jit
 def matmul_backward_da_persistent(
-    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_n,
     DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -889,14 +889,14 @@ def matmul_backward_da_persistent(
             inside = (m < M) & (n < K)
             da_sum = da_sum_halves[half]
             if da_tiles is None:
-                tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
             else:
                 da_tiles.store([first_m, column], da_sum.to(da_tiles.dtype))
 
 
 @triton.jit
 def matmul_backward_da_strips(
-    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_k2,
+    dy_tiles, b_tiles, da_tiles, da_ptr, M, K, N, da_m, da_n,
     DY_TURNED: tl.constexpr, B_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -935,7 +935,7 @@ def matmul_backward_da_strips(
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < K)
             if da_tiles is None:
-                tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
+                tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
             else:
                 da_tiles.store([first_row, first_n], da_sum.to(da_tiles.dtype))
 
@@ -971,7 +971,7 @@ def matmul_backward_da_parts(
 
 @triton.jit
 def matmul_backward_da_tiles(
-    dy_ptr, b_ptr, da_ptr, M, K, N, dy_m, dy_n, b_k2, b_n, da_m, da_k2,
+    dy_ptr, b_ptr, da_ptr, M, K, N, dy_m, dy_n, b_n, b_n2, da_m, da_n,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -987,15 +987,15 @@ def matmul_backward_da_tiles(
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
-        b = tl.load(b_ptr + n * b_k2 + k[:, None] * b_n, mask=(n < K) & (k[:, None] < N), other=0.0)
+        b = tl.load(b_ptr + n * b_n + k[:, None] * b_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
-    tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
+    tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
 
 
 @triton.jit
 def matmul_backward_da_pointer_parts(
-    dy_ptr, b_ptr, da_sum_parts_ptr, M, K, N, dy_m, dy_n, b_k2, b_n, CHUNK,
+    dy_ptr, b_ptr, da_sum_parts_ptr, M, K, N, dy_m, dy_n, b_n, b_n2, CHUNK,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1014,7 +1014,7 @@ def matmul_backward_da_pointer_parts(
         dy = tl.load(
             dy_ptr + m * dy_m + k[None, :] * dy_n, mask=(m < M) & (k[None, :] < N), other=0.0
         )
-        b = tl.load(b_ptr + n * b_k2 + k[:, None] * b_n, mask=(n < K) & (k[:, None] < N), other=0.0)
+        b = tl.load(b_ptr + n * b_n + k[:, None] * b_n2, mask=(n < K) & (k[:, None] < N), other=0.0)
         da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < K)
     tl.store(da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, da_sum, mask=inside)
@@ -1022,7 +1022,7 @@ def matmul_backward_da_pointer_parts(
 
 @triton.jit
 def matmul_backward_da_combine(
-    da_sum_parts_ptr, da_ptr, M, K, da_m, da_k2,
+    da_sum_parts_ptr, da_ptr, M, K, da_m, da_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1037,12 +1037,12 @@ def matmul_backward_da_combine(
         da_sum += tl.load(
             da_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(da_ptr + m * da_m + n * da_k2, da_sum, mask=inside)
+    tl.store(da_ptr + m * da_m + n * da_n, da_sum, mask=inside)
 
 
 @triton.jit
 def matmul_backward_db_tf32x3(
-    dy_tiles, a_tiles, db_ptr, N, K, M, db_k, db_n,
+    dy_tiles, a_tiles, db_ptr, N, K, M, db_n, db_m,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
@@ -1078,12 +1078,12 @@ def matmul_backward_db_tf32x3(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
                 inside = (m < N) & (n < K)
                 db_sum = db_sum_quarters[quarter]
-                tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
+                tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def matmul_backward_db_left_ahead(
-    a_tiles, dy_tiles, db_ptr, N, K, M, db_k, db_n,
+    a_tiles, dy_tiles, db_ptr, N, K, M, db_n, db_m,
     A_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1113,12 +1113,12 @@ def matmul_backward_db_left_ahead(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def matmul_backward_db_right_ahead(
-    dy_tiles, a_tiles, db_ptr, N, K, M, db_k, db_n,
+    dy_tiles, a_tiles, db_ptr, N, K, M, db_n, db_m,
     DY_TURNED: tl.constexpr, COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1147,12 +1147,12 @@ def matmul_backward_db_right_ahead(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def matmul_backward_db_persistent(
-    dy_tiles, a_tiles, db_ptr, N, K, M, db_k, db_n,
+    dy_tiles, a_tiles, db_ptr, N, K, M, db_n, db_m,
     DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1177,12 +1177,12 @@ def matmul_backward_db_persistent(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < N) & (n < K)
             db_sum = db_sum_halves[half]
-            tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def matmul_backward_db_strips(
-    dy_tiles, a_tiles, db_ptr, N, K, M, db_k, db_n,
+    dy_tiles, a_tiles, db_ptr, N, K, M, db_n, db_m,
     DY_TURNED: tl.constexpr, A_TURNED: tl.constexpr, COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1220,7 +1220,7 @@ def matmul_backward_db_strips(
             db_sum = (db_sum_0, db_sum_1, db_sum_2)[strip]
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < N) & (n < K)
-            tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
+            tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
@@ -1254,7 +1254,7 @@ def matmul_backward_db_parts(
 
 @triton.jit
 def matmul_backward_db_tiles(
-    dy_ptr, a_ptr, db_ptr, N, K, M, dy_m, dy_n, a_m, a_k, db_k, db_n,
+    dy_ptr, a_ptr, db_ptr, N, K, M, dy_m, dy_m2, a_m, a_n, db_n, db_m,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1268,17 +1268,17 @@ def matmul_backward_db_tiles(
     for start in range(0, M, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         )
-        a = tl.load(a_ptr + k[:, None] * a_m + n * a_k, mask=(n < K) & (k[:, None] < M), other=0.0)
+        a = tl.load(a_ptr + k[:, None] * a_m + n * a_n, mask=(n < K) & (k[:, None] < M), other=0.0)
         db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
-    tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
+    tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 @triton.jit
 def matmul_backward_db_pointer_parts(
-    dy_ptr, a_ptr, db_sum_parts_ptr, N, K, M, dy_m, dy_n, a_m, a_k, CHUNK,
+    dy_ptr, a_ptr, db_sum_parts_ptr, N, K, M, dy_m, dy_m2, a_m, a_n, CHUNK,
     COMPUTE: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1295,9 +1295,9 @@ def matmul_backward_db_pointer_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         )
-        a = tl.load(a_ptr + k[:, None] * a_m + n * a_k, mask=(n < K) & (k[:, None] < M), other=0.0)
+        a = tl.load(a_ptr + k[:, None] * a_m + n * a_n, mask=(n < K) & (k[:, None] < M), other=0.0)
         db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < N) & (n < K)
     tl.store(db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, db_sum, mask=inside)
@@ -1305,7 +1305,7 @@ def matmul_backward_db_pointer_parts(
 
 @triton.jit
 def matmul_backward_db_combine(
-    db_sum_parts_ptr, db_ptr, N, K, db_k, db_n,
+    db_sum_parts_ptr, db_ptr, N, K, db_n, db_m,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1320,7 +1320,7 @@ def matmul_backward_db_combine(
         db_sum += tl.load(
             db_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
         )
-    tl.store(db_ptr + n * db_k + m * db_n, db_sum, mask=inside)
+    tl.store(db_ptr + n * db_n + m * db_m, db_sum, mask=inside)
 
 
 def choose_matmul_backward_da(

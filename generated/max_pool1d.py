@@ -187,20 +187,20 @@ def max_pool1d_box(
     y_1 = y_1 // WIDE * WIDE
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (p < P)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < P)
     n = row // C
     c = row % C
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for r in range(win):
-        x_l = p * stride + r * dil - pad
+        x_l = col * stride + r * dil - pad
         x = tl.load(
             x_ptr + n * x_0 + c * x_1 + x_l * x_2,
             mask=inside & (x_l >= 0) & (x_l < L),
             other=float("-inf"),
         ).to(COMPUTE)
         y_max = lib.nan_max(y_max, x)
-    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2, y_max, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + col * y_2, y_max, mask=inside)
 
 
 def choose_max_pool1d_x_in_lines(
@@ -645,14 +645,14 @@ def max_pool1d_backward_y_at_box(
     y_at_1 = y_at_1 // WIDE * WIDE
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (p < P)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < P)
     n = row // C
     c = row % C
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r2 in range(win):
-        x_l = p * stride + r2 * dil - pad
+        x_l = col * stride + r2 * dil - pad
         x = tl.load(
             x_ptr + n * x_0 + c * x_1 + x_l * x_2,
             mask=inside & (x_l >= 0) & (x_l < L),
@@ -660,7 +660,7 @@ def max_pool1d_backward_y_at_box(
         ).to(COMPUTE)
         y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
-    tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + p * y_at_2, y_at, mask=inside)
+    tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + col * y_at_2, y_at, mask=inside)
 
 
 @triton.jit
@@ -681,13 +681,13 @@ def max_pool1d_backward_dx_box(
     dx_1 = dx_1 // WIDE * WIDE
     tiles = tl.cdiv(L, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    l = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (l < L)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < L)
     n = row // C
     c = row % C
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
-        dy_p_num = l + pad - r * dil
+        dy_p_num = col + pad - r * dil
         dy = tl.load(
             dy_ptr + n * dy_0 + c * dy_1 + dy_p_num // stride * dy_2,
             mask=inside & (dy_p_num % stride == 0) & (dy_p_num >= 0) & (dy_p_num // stride < P),
@@ -699,7 +699,7 @@ def max_pool1d_backward_dx_box(
             other=-1,
         )
         dx_sum += tl.where(r == y_at, dy, 0.0)
-    tl.store(dx_ptr + n * dx_0 + c * dx_1 + l * dx_2, dx_sum, mask=inside)
+    tl.store(dx_ptr + n * dx_0 + c * dx_1 + col * dx_2, dx_sum, mask=inside)
 
 
 def choose_max_pool1d_backward_y_at_x_in_lines(

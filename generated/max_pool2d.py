@@ -209,8 +209,8 @@ def max_pool2d_box(
     y_2 = y_2 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (q < Q)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Q)
     n = row // CP
     c = row // P % C
     p = row % P
@@ -218,14 +218,14 @@ def max_pool2d_box(
     for r in range(win):
         for s in range(win):
             x_h = p * stride + r - pad
-            x_w = q * stride + s - pad
+            x_w = col * stride + s - pad
             x = tl.load(
                 x_ptr + n * x_0 + c * x_1 + x_h * x_2 + x_w * x_3,
                 mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                 other=float("-inf"),
             ).to(COMPUTE)
             y_max = lib.nan_max(y_max, x)
-    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + q * y_3, y_max, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y_max, mask=inside)
 
 
 def choose_max_pool2d_x_in_lines(
@@ -702,8 +702,8 @@ def max_pool2d_backward_y_at_box(
     y_at_2 = y_at_2 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (q < Q)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Q)
     n = row // CP
     c = row // P % C
     p = row % P
@@ -712,7 +712,7 @@ def max_pool2d_backward_y_at_box(
     for r2 in range(win):
         for s2 in range(win):
             x_h = p * stride + r2 - pad
-            x_w = q * stride + s2 - pad
+            x_w = col * stride + s2 - pad
             x = tl.load(
                 x_ptr + n * x_0 + c * x_1 + x_h * x_2 + x_w * x_3,
                 mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
@@ -720,7 +720,7 @@ def max_pool2d_backward_y_at_box(
             ).to(COMPUTE)
             y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
-    tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + p * y_at_2 + q * y_at_3, y_at, mask=inside)
+    tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + p * y_at_2 + col * y_at_3, y_at, mask=inside)
 
 
 @triton.jit
@@ -744,8 +744,8 @@ def max_pool2d_backward_dx_box(
     dx_2 = dx_2 // WIDE * WIDE
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    w = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (w < W)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < W)
     n = row // CH
     c = row // H % C
     h = row % H
@@ -753,7 +753,7 @@ def max_pool2d_backward_dx_box(
     for r in range(win):
         for s in range(win):
             dy_p_num = h + pad - r
-            dy_q_num = w + pad - s
+            dy_q_num = col + pad - s
             dy = tl.load(
                 dy_ptr
                 + n * dy_0
@@ -785,7 +785,7 @@ def max_pool2d_backward_dx_box(
                 other=-1,
             )
             dx_sum += tl.where(r * win + s == y_at, dy, 0.0)
-    tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + w * dx_3, dx_sum, mask=inside)
+    tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + col * dx_3, dx_sum, mask=inside)
 
 
 def choose_max_pool2d_backward_y_at_x_in_lines(

@@ -256,8 +256,8 @@ def max_pool3d_box(
     y_3 = y_3 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (q < Q)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Q)
     n = row // COP
     c = row // OP % C
     o = row // P % O
@@ -268,7 +268,7 @@ def max_pool3d_box(
             for s in range(win):
                 x_d = k + o * stride - pad
                 x_h = p * stride + r - pad
-                x_w = q * stride + s - pad
+                x_w = col * stride + s - pad
                 x = tl.load(
                     x_ptr + n * x_0 + c * x_1 + x_d * x_2 + x_h * x_3 + x_w * x_4,
                     mask=inside
@@ -281,7 +281,7 @@ def max_pool3d_box(
                     other=float("-inf"),
                 ).to(COMPUTE)
                 y_max = lib.nan_max(y_max, x)
-    tl.store(y_ptr + n * y_0 + c * y_1 + o * y_2 + p * y_3 + q * y_4, y_max, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + o * y_2 + p * y_3 + col * y_4, y_max, mask=inside)
 
 
 def choose_max_pool3d_x_in_lines(
@@ -836,8 +836,8 @@ def max_pool3d_backward_y_at_box(
     y_at_3 = y_at_3 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (q < Q)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < Q)
     n = row // COP
     c = row // OP % C
     o = row // P % O
@@ -849,7 +849,7 @@ def max_pool3d_backward_y_at_box(
             for s2 in range(win):
                 x_d = k2 + o * stride - pad
                 x_h = p * stride + r2 - pad
-                x_w = q * stride + s2 - pad
+                x_w = col * stride + s2 - pad
                 x = tl.load(
                     x_ptr + n * x_0 + c * x_1 + x_d * x_2 + x_h * x_3 + x_w * x_4,
                     mask=inside
@@ -864,7 +864,9 @@ def max_pool3d_backward_y_at_box(
                 y_at_best, y_at = lib.first_max(y_at_best, y_at, x, k2 * win * win + r2 * win + s2)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
     tl.store(
-        y_at_ptr + n * y_at_0 + c * y_at_1 + o * y_at_2 + p * y_at_3 + q * y_at_4, y_at, mask=inside
+        y_at_ptr + n * y_at_0 + c * y_at_1 + o * y_at_2 + p * y_at_3 + col * y_at_4,
+        y_at,
+        mask=inside,
     )
 
 
@@ -892,8 +894,8 @@ def max_pool3d_backward_dx_box(
     dx_3 = dx_3 // WIDE * WIDE
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    w = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (w < W)
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < W)
     n = row // CDH
     c = row // DH % C
     d = row // H % D
@@ -904,7 +906,7 @@ def max_pool3d_backward_dx_box(
             for s in range(win):
                 dy_o_num = d + pad - k
                 dy_p_num = h + pad - r
-                dy_q_num = w + pad - s
+                dy_q_num = col + pad - s
                 dy = tl.load(
                     dy_ptr
                     + n * dy_0
@@ -944,7 +946,7 @@ def max_pool3d_backward_dx_box(
                     other=-1,
                 )
                 dx_sum += tl.where(k * win * win + r * win + s == y_at, dy, 0.0)
-    tl.store(dx_ptr + n * dx_0 + c * dx_1 + d * dx_2 + h * dx_3 + w * dx_4, dx_sum, mask=inside)
+    tl.store(dx_ptr + n * dx_0 + c * dx_1 + d * dx_2 + h * dx_3 + col * dx_4, dx_sum, mask=inside)
 
 
 def choose_max_pool3d_backward_y_at_x_in_lines(

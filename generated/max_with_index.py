@@ -20,199 +20,207 @@ from tritongen import lib, runtime
 
 @triton.jit
 def max_with_index_float_rows(
-    x_ptr, v_ptr, i_ptr, N, D, x_n, x_d, v_n, i_n,
+    x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d < D)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     v = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    tl.store(v_ptr + n * v_n, v, mask=n < N)
-    place = tl.where(inside, d, 2147483647).to(tl.int32)
+    tl.store(v_ptr + row * v_row, v, mask=row < N)
+    place = tl.where(inside, col, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     i = i.to(tl.int64)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
 def max_with_index_float_loop(
-    x_ptr, i_ptr, v_ptr, N, D, x_n, x_d, i_n, v_n,
+    x_ptr, i_ptr, v_ptr, N, D, x_row, x_col, i_row, v_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         v_max_acc = lib.nan_max(v_max_acc, x)
-        i_best, i_at = lib.next_max(i_best, i_at, x, d.to(PLACE))
+        i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
     v_max = tl.reduce(v_max_acc, 1, lib.nan_max, keep_dims=True)
     i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
     i = tl.where(i < 0, 0, i).to(tl.int64)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
-    tl.store(v_ptr + n * v_n, v_max, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
+    tl.store(v_ptr + row * v_row, v_max, mask=row < N)
 
 
 @triton.jit
 def max_with_index_float_part(
-    x_ptr, v_max_part_ptr, i_best_ptr, i_at_ptr, N, D, x_n, x_d, CHUNK,
+    x_ptr, v_max_part_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): v_max, i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         v_max_acc = lib.nan_max(v_max_acc, x)
-        i_best, i_at = lib.next_max(i_best, i_at, x, d.to(PLACE))
+        i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
     tl.store(
-        v_max_part_ptr + n * PARTS + part,
+        v_max_part_ptr + row * PARTS + part,
         tl.reduce(v_max_acc, 1, lib.nan_max, keep_dims=True),
-        mask=n < N,
+        mask=row < N,
     )
     i_best, i_at = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
     i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
-    tl.store(i_best_ptr + n * PARTS + part, i_best, mask=n < N)
-    tl.store(i_at_ptr + n * PARTS + part, i_at, mask=n < N)
+    tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+    tl.store(i_at_ptr + row * PARTS + part, i_at, mask=row < N)
 
 
 @triton.jit
 def max_with_index_float_finish(
-    v_max_part_ptr, i_best_ptr, i_at_ptr, i_ptr, v_ptr, N, i_n, v_n,
+    v_max_part_ptr, i_best_ptr, i_at_ptr, i_ptr, v_ptr, N, i_row, v_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     v_max_parts = tl.load(
-        v_max_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        v_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
     v_max = tl.reduce(v_max_parts, 1, lib.nan_max, keep_dims=True)
     i_bests = tl.load(
-        i_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
-    i_ats = tl.load(i_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647)
+    i_ats = tl.load(
+        i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
+    )
     i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
-    tl.store(v_ptr + n * v_n, v_max, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
+    tl.store(v_ptr + row * v_row, v_max, mask=row < N)
 
 
 @triton.jit
 def max_with_index_int_rows(
-    x_ptr, v_ptr, i_ptr, N, D, x_n, x_d, v_n, i_n,
+    x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
     LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d < D)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
     v = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
-    tl.store(v_ptr + n * v_n, v, mask=n < N)
+    tl.store(v_ptr + row * v_row, v, mask=row < N)
     i_value = tl.where(inside, x, LOWEST)
-    place = tl.where(inside, d, 2147483647).to(tl.int32)
+    place = tl.where(inside, col, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((i_value, place), 1, lib.first_max, keep_dims=True)
     i = i.to(tl.int64)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
 def max_with_index_int_loop(
-    x_ptr, v_ptr, i_ptr, N, D, x_n, x_d, v_n, i_n,
+    x_ptr, v_ptr, i_ptr, N, D, x_row, x_col, v_row, i_row,
     T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
         v_acc = tl.maximum(v_acc, tl.where(inside, x, LOWEST))
-        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), d.to(PLACE))
+        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
     v = tl.max(v_acc, 1, keep_dims=True)
     i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
     i = tl.where(i < 0, 0, i).to(tl.int64)
-    tl.store(v_ptr + n * v_n, v, mask=n < N)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(v_ptr + row * v_row, v, mask=row < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
 def max_with_index_int_part(
-    x_ptr, v_part_ptr, i_best_ptr, i_at_ptr, N, D, x_n, x_d, CHUNK,
+    x_ptr, v_part_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
     T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): v, i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
         v_acc = tl.maximum(v_acc, tl.where(inside, x, LOWEST))
-        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), d.to(PLACE))
-    tl.store(v_part_ptr + n * PARTS + part, tl.max(v_acc, 1, keep_dims=True), mask=n < N)
+        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
+    tl.store(v_part_ptr + row * PARTS + part, tl.max(v_acc, 1, keep_dims=True), mask=row < N)
     i_best, i_at = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
     i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
-    tl.store(i_best_ptr + n * PARTS + part, i_best, mask=n < N)
-    tl.store(i_at_ptr + n * PARTS + part, i_at, mask=n < N)
+    tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+    tl.store(i_at_ptr + row * PARTS + part, i_at, mask=row < N)
 
 
 @triton.jit
 def max_with_index_int_finish(
-    v_part_ptr, i_best_ptr, i_at_ptr, v_ptr, i_ptr, N, v_n, i_n,
+    v_part_ptr, i_best_ptr, i_at_ptr, v_ptr, i_ptr, N, v_row, i_row,
     LOWEST: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    v_parts = tl.load(v_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=LOWEST)
+    v_parts = tl.load(
+        v_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
+    )
     v = tl.max(v_parts, 1, keep_dims=True)
-    i_bests = tl.load(i_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=LOWEST)
-    i_ats = tl.load(i_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647)
+    i_bests = tl.load(
+        i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
+    )
+    i_ats = tl.load(
+        i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
+    )
     i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(v_ptr + n * v_n, v, mask=n < N)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(v_ptr + row * v_row, v, mask=row < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 def choose_max_with_index_float(
@@ -515,107 +523,107 @@ def max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @triton.jit
 def max_with_index_backward_v_at_rows(
-    x_ptr, v_at_ptr, N, D, x_n, x_d2, v_at_n,
+    x_ptr, v_at_ptr, N, D, x_row, x_col, v_at_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d2 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d2 < D)
-    x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
-    place = tl.where(inside, d2, 2147483647).to(tl.int32)
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    place = tl.where(inside, col, 2147483647).to(tl.int32)
     v_at_best, v_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     v_at = v_at.to(tl.int64)
-    tl.store(v_at_ptr + n * v_at_n, v_at, mask=n < N)
+    tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)
 
 
 @triton.jit
 def max_with_index_backward_v_at_loop(
-    x_ptr, v_at_ptr, N, D, x_n, x_d2, v_at_n,
+    x_ptr, v_at_ptr, N, D, x_row, x_col, v_at_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
-        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d2 < D)
-        x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
-        v_at_best, v_at_at = lib.next_max(v_at_best, v_at_at, x, d2.to(PLACE))
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+        v_at_best, v_at_at = lib.next_max(v_at_best, v_at_at, x, col.to(PLACE))
     v_at_best, v_at = tl.reduce((v_at_best, v_at_at), 1, lib.first_max, keep_dims=True)
     v_at = tl.where(v_at < 0, 0, v_at).to(tl.int64)
-    tl.store(v_at_ptr + n * v_at_n, v_at, mask=n < N)
+    tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)
 
 
 @triton.jit
 def max_with_index_backward_v_at_part(
-    x_ptr, v_at_best_ptr, v_at_at_ptr, N, D, x_n, x_d2, CHUNK,
+    x_ptr, v_at_best_ptr, v_at_at_ptr, N, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): v_at over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d2 < D)
-        x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
-        v_at_best, v_at_at = lib.next_max(v_at_best, v_at_at, x, d2.to(PLACE))
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+        v_at_best, v_at_at = lib.next_max(v_at_best, v_at_at, x, col.to(PLACE))
     v_at_best, v_at_at = tl.reduce((v_at_best, v_at_at), 1, lib.first_max, keep_dims=True)
     v_at_at = tl.where(v_at_at < 0, part * CHUNK, v_at_at).to(tl.int64)
-    tl.store(v_at_best_ptr + n * PARTS + part, v_at_best, mask=n < N)
-    tl.store(v_at_at_ptr + n * PARTS + part, v_at_at, mask=n < N)
+    tl.store(v_at_best_ptr + row * PARTS + part, v_at_best, mask=row < N)
+    tl.store(v_at_at_ptr + row * PARTS + part, v_at_at, mask=row < N)
 
 
 @triton.jit
 def max_with_index_backward_v_at_finish(
-    v_at_best_ptr, v_at_at_ptr, v_at_ptr, N, v_at_n,
+    v_at_best_ptr, v_at_at_ptr, v_at_ptr, N, v_at_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     v_at_bests = tl.load(
-        v_at_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        v_at_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
     v_at_ats = tl.load(
-        v_at_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647
+        v_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
     v_at_best, v_at = tl.reduce((v_at_bests, v_at_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(v_at_ptr + n * v_at_n, v_at, mask=n < N)
+    tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)
 
 
 @triton.jit
 def max_with_index_backward_dx_tile(
-    v_at_ptr, dv_ptr, dx_ptr, N, D, v_at_n, dv_n, dx_n, dx_d,
+    v_at_ptr, dv_ptr, dx_ptr, N, D, v_at_row, dv_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    v_at = tl.load(v_at_ptr + n * v_at_n, mask=n < N)
-    dv = tl.load(dv_ptr + n * dv_n, mask=n < N).to(COMPUTE)
-    dx = tl.where(d == v_at, dv, 0.0)
-    tl.store(dx_ptr + n * dx_n + d * dx_d, dx, mask=inside)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    v_at = tl.load(v_at_ptr + row * v_at_row, mask=row < N)
+    dv = tl.load(dv_ptr + row * dv_row, mask=row < N).to(COMPUTE)
+    dx = tl.where(col == v_at, dv, 0.0)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 def choose_max_with_index_backward_v_at(

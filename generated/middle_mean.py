@@ -19,53 +19,55 @@ from tritongen import lib, runtime
 
 @triton.jit
 def middle_mean_rows(
-    x_ptr, y_ptr, D, M, x_b, x_m, x_d, y_row,
+    x_ptr, y_ptr, D, M, x_b, x_col, x_d, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
     x_b = x_b // WIDE * WIDE
-    x_m = x_m // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
     tiles = tl.cdiv(D, ROWS)
-    b = (tl.program_id(0) // tiles).to(tl.int64)
-    d = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    m = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (d < D) & (m < M)
-    bd = b * D + d
-    x = tl.load(x_ptr + b * x_b + m * x_m + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+    outer = (tl.program_id(0) // tiles).to(tl.int64)
+    row = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < D) & (col < M)
+    bd = outer * D + row
+    x = tl.load(x_ptr + outer * x_b + col * x_col + row * x_d, mask=inside, other=0.0).to(COMPUTE)
     y = tl.sum(x, 1, keep_dims=True) / M
-    tl.store(y_ptr + bd * y_row, y, mask=d < D)
+    tl.store(y_ptr + bd * y_row, y, mask=row < D)
 
 
 @triton.jit
 def middle_mean_loop(
-    x_ptr, y_ptr, D, M, x_b, x_m, x_d, y_row,
+    x_ptr, y_ptr, D, M, x_b, x_col, x_d, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
     x_b = x_b // WIDE * WIDE
-    x_m = x_m // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
     tiles = tl.cdiv(D, ROWS)
-    b = (tl.program_id(0) // tiles).to(tl.int64)
-    d = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    bd = b * D + d
+    outer = (tl.program_id(0) // tiles).to(tl.int64)
+    row = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    bd = outer * D + row
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, M, BLOCK):
-        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (m < M)
-        x = tl.load(x_ptr + b * x_b + m * x_m + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < D) & (col < M)
+        x = tl.load(x_ptr + outer * x_b + col * x_col + row * x_d, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
     y = y_sum / M
-    tl.store(y_ptr + bd * y_row, y, mask=d < D)
+    tl.store(y_ptr + bd * y_row, y, mask=row < D)
 
 
 @triton.jit
 def middle_mean_part(
-    x_ptr, y_sum_part_ptr, D, M, x_b, x_m, x_d, CHUNK,
+    x_ptr, y_sum_part_ptr, D, M, x_b, x_col, x_d, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -73,20 +75,22 @@ def middle_mean_part(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
     x_b = x_b // WIDE * WIDE
-    x_m = x_m // WIDE * WIDE
+    x_col = x_col // WIDE * WIDE
     tiles = tl.cdiv(D, ROWS)
-    b = (tl.program_id(1) // tiles).to(tl.int64)
-    d = (tl.program_id(1) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    outer = (tl.program_id(1) // tiles).to(tl.int64)
+    row = (tl.program_id(1) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, M)
-    bd = b * D + d
+    bd = outer * D + row
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (m < M)
-        x = tl.load(x_ptr + b * x_b + m * x_m + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < D) & (col < M)
+        x = tl.load(x_ptr + outer * x_b + col * x_col + row * x_d, mask=inside, other=0.0).to(
+            COMPUTE
+        )
         y_sum_acc += x
-    tl.store(y_sum_part_ptr + bd * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=d < D)
+    tl.store(y_sum_part_ptr + bd * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < D)
 
 
 @triton.jit
@@ -98,16 +102,16 @@ def middle_mean_finish(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
     tiles = tl.cdiv(D, MERGE)
-    b = (tl.program_id(0) // tiles).to(tl.int64)
-    d = (tl.program_id(0) % tiles).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    outer = (tl.program_id(0) // tiles).to(tl.int64)
+    row = (tl.program_id(0) % tiles).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    bd = b * D + d
+    bd = outer * D + row
     y_sum_parts = tl.load(
-        y_sum_part_ptr + bd * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
+        y_sum_part_ptr + bd * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
     y = y_sum / M
-    tl.store(y_ptr + bd * y_row, y, mask=d < D)
+    tl.store(y_ptr + bd * y_row, y, mask=row < D)
 
 
 def choose_middle_mean(

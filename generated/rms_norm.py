@@ -20,7 +20,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def rms_norm_rows(
-    x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_d, gain_d, y_row, y_d,
+    x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col, gain_col, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -30,20 +30,20 @@ def rms_norm_rows(
     x_row = x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     ms = tl.sum(x * x, 1, keep_dims=True) / D
     rsqrt_ms = lib.rsqrt(ms + eps)
-    gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
+    gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
     y = x * rsqrt_ms * gain
-    tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def rms_norm_loop(
-    x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_d, gain_d, y_row, y_d,
+    x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col, gain_col, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -56,30 +56,30 @@ def rms_norm_loop(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         ms_sum_acc += x * x
     ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
     ms = ms_sum / D
     rsqrt_ms = lib.rsqrt(ms + eps)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
         y = x * rsqrt_ms * gain
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def rms_norm_relay(
-    turns_ptr, x_ptr, ms_sum_part_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_d, gain_d,
-    y_row, y_d,
+    turns_ptr, x_ptr, ms_sum_part_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col,
+    gain_col, y_row, y_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -92,15 +92,16 @@ def rms_norm_relay(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(rows, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         ms_sum_acc += x * x
         tl.store(
@@ -110,13 +111,14 @@ def rms_norm_relay(
         )
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -127,17 +129,17 @@ def rms_norm_relay(
         ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
         ms = ms_sum / D
         rsqrt_ms = lib.rsqrt(ms + eps)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
         y = x * rsqrt_ms * gain
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def rms_norm_part(
-    x_ptr, ms_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, ms_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -150,9 +152,9 @@ def rms_norm_part(
     stop = tl.minimum((part + 1) * CHUNK, D)
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         ms_sum_acc += x * x
     tl.store(
         ms_sum_part_ptr + row * PARTS + part, tl.sum(ms_sum_acc, 1, keep_dims=True), mask=row < rows
@@ -161,8 +163,8 @@ def rms_norm_part(
 
 @triton.jit
 def rms_norm_finish(
-    ms_sum_part_ptr, x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_d, gain_d, y_row, y_d,
-    CHUNK,
+    ms_sum_part_ptr, x_ptr, gain_ptr, y_ptr, eps, rows, D, x_row, x_col, gain_col, y_row,
+    y_col, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -183,12 +185,12 @@ def rms_norm_finish(
     ms = ms_sum / D
     rsqrt_ms = lib.rsqrt(ms + eps)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
         y = x * rsqrt_ms * gain
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 def choose_rms_norm(
@@ -401,8 +403,8 @@ def rms_norm(
 
 @triton.jit
 def rms_norm_backward_ms_sum_rows(
-    x_ptr, ms_sum_ptr, dy_ptr, gain_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_d,
-    ms_sum_row, dy_row, dy_d, gain_d, dy_rsqrt_row, dx_row, dx_d,
+    x_ptr, ms_sum_ptr, dy_ptr, gain_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_col,
+    ms_sum_row, dy_row, dy_col, gain_col, dy_rsqrt_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -413,14 +415,14 @@ def rms_norm_backward_ms_sum_rows(
     dy_row = dy_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     ms_sum = tl.sum(x * x, 1, keep_dims=True)
     tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=row < rows)
-    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
-    gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
     dy_rsqrt = tl.sum(dy * gain * x, 1, keep_dims=True)
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
     ms = ms_sum / D
@@ -428,13 +430,13 @@ def rms_norm_backward_ms_sum_rows(
     dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
     div_dms = dms / D
     dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
-    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def rms_norm_backward_ms_sum_loop(
-    x_ptr, dy_ptr, gain_ptr, ms_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_d,
-    dy_row, dy_d, gain_d, ms_sum_row, dy_rsqrt_row, dx_row, dx_d,
+    x_ptr, dy_ptr, gain_ptr, ms_sum_ptr, dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_col,
+    dy_row, dy_col, gain_col, ms_sum_row, dy_rsqrt_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -449,16 +451,19 @@ def rms_norm_backward_ms_sum_loop(
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         ms_sum_acc += x * x
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
         dy_rsqrt_acc += dy * gain * x
     ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
     dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
@@ -469,24 +474,24 @@ def rms_norm_backward_ms_sum_loop(
     tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=row < rows)
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def rms_norm_backward_ms_sum_relay(
     turns_ptr, x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, ms_sum_ptr,
-    dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_d, dy_row, dy_d, gain_d, ms_sum_row,
-    dy_rsqrt_row, dx_row, dx_d,
+    dy_rsqrt_ptr, dx_ptr, eps, rows, D, x_row, x_col, dy_row, dy_col, gain_col, ms_sum_row,
+    dy_rsqrt_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -500,22 +505,26 @@ def rms_norm_backward_ms_sum_relay(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(rows, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         ms_sum_acc += x * x
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
         dy_rsqrt_acc += dy * gain * x
         tl.store(
             ms_sum_part_ptr + row * blocks + part,
@@ -529,13 +538,14 @@ def rms_norm_backward_ms_sum_relay(
         )
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -557,20 +567,20 @@ def rms_norm_backward_ms_sum_relay(
         tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
         tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def rms_norm_backward_ms_sum_part(
-    x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, rows, D, x_row, x_d,
-    dy_row, dy_d, gain_d, CHUNK,
+    x_ptr, dy_ptr, gain_ptr, ms_sum_part_ptr, dy_rsqrt_part_ptr, rows, D, x_row, x_col,
+    dy_row, dy_col, gain_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -585,12 +595,12 @@ def rms_norm_backward_ms_sum_part(
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         ms_sum_acc += x * x
-        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
-        gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
         dy_rsqrt_acc += dy * gain * x
     tl.store(
         ms_sum_part_ptr + row * PARTS + part, tl.sum(ms_sum_acc, 1, keep_dims=True), mask=row < rows
@@ -605,8 +615,8 @@ def rms_norm_backward_ms_sum_part(
 @triton.jit
 def rms_norm_backward_ms_sum_finish(
     ms_sum_part_ptr, dy_rsqrt_part_ptr, ms_sum_ptr, dy_rsqrt_ptr, dy_ptr, gain_ptr, x_ptr,
-    dx_ptr, eps, rows, D, ms_sum_row, dy_rsqrt_row, dy_row, dy_d, gain_d, x_row, x_d,
-    dx_row, dx_d, CHUNK,
+    dx_ptr, eps, rows, D, ms_sum_row, dy_rsqrt_row, dy_row, dy_col, gain_col, x_row, x_col,
+    dx_row, dx_col, CHUNK,
     EPS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -636,19 +646,19 @@ def rms_norm_backward_ms_sum_finish(
     tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside).to(COMPUTE)
-        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def rms_norm_backward_dgain_rows(
-    dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_d, x_col, x_d,
-    ms_sum_col, dgain_d,
+    dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_row, x_col, x_row,
+    ms_sum_col, dgain_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -657,21 +667,21 @@ def rms_norm_backward_dgain_rows(
     D = D // WIDE * WIDE
     dy_col = dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
-    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (d < D) & (col < cols)
+    inside = (row < D) & (col < cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
     ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
     dgain = tl.sum(tl.where(inside, dy * (x * lib.rsqrt(ms_sum / D + eps)), 0.0), 1, keep_dims=True)
-    tl.store(dgain_ptr + d * dgain_d, dgain, mask=d < D)
+    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < D)
 
 
 @triton.jit
 def rms_norm_backward_dgain_loop(
-    dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_d, x_col, x_d,
-    ms_sum_col, dgain_d,
+    dy_ptr, x_ptr, ms_sum_ptr, dgain_ptr, eps, D, cols, dy_col, dy_row, x_col, x_row,
+    ms_sum_col, dgain_row,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -680,24 +690,24 @@ def rms_norm_backward_dgain_loop(
     D = D // WIDE * WIDE
     dy_col = dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
-    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+        inside = (row < D) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
         ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
         dgain_sum_acc += tl.where(inside, dy * (x * lib.rsqrt(ms_sum / D + eps)), 0.0)
     dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
-    tl.store(dgain_ptr + d * dgain_d, dgain_sum, mask=d < D)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < D)
 
 
 @triton.jit
 def rms_norm_backward_dgain_part(
-    dy_ptr, x_ptr, ms_sum_ptr, dgain_sum_part_ptr, eps, D, cols, dy_col, dy_d, x_col, x_d,
-    ms_sum_col, CHUNK,
+    dy_ptr, x_ptr, ms_sum_ptr, dgain_sum_part_ptr, eps, D, cols, dy_col, dy_row, x_col,
+    x_row, ms_sum_col, CHUNK,
     COMPUTE: tl.constexpr, EPS_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -706,38 +716,40 @@ def rms_norm_backward_dgain_part(
     D = D // WIDE * WIDE
     dy_col = dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
-    d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols)
-        dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
-        x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+        inside = (row < D) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
         ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
         dgain_sum_acc += tl.where(inside, dy * (x * lib.rsqrt(ms_sum / D + eps)), 0.0)
     tl.store(
-        dgain_sum_part_ptr + d * PARTS + part, tl.sum(dgain_sum_acc, 1, keep_dims=True), mask=d < D
+        dgain_sum_part_ptr + row * PARTS + part,
+        tl.sum(dgain_sum_acc, 1, keep_dims=True),
+        mask=row < D,
     )
 
 
 @triton.jit
 def rms_norm_backward_dgain_finish(
-    dgain_sum_part_ptr, dgain_ptr, D, dgain_d,
+    dgain_sum_part_ptr, dgain_ptr, D, dgain_row,
     WIDE: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    d = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     dgain_sum_parts = tl.load(
-        dgain_sum_part_ptr + d * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
+        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
-    tl.store(dgain_ptr + d * dgain_d, dgain_sum, mask=d < D)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < D)
 
 
 @triton.jit

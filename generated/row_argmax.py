@@ -19,169 +19,175 @@ from tritongen import lib, runtime
 
 @triton.jit
 def row_argmax_float_rows(
-    x_ptr, i_ptr, N, D, x_n, x_d, i_n,
+    x_ptr, i_ptr, N, D, x_row, x_col, i_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d < D)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
-    place = tl.where(inside, d, 2147483647).to(tl.int32)
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    place = tl.where(inside, col, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     i = i.to(tl.int64)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
 def row_argmax_float_loop(
-    x_ptr, i_ptr, N, D, x_n, x_d, i_n,
+    x_ptr, i_ptr, N, D, x_row, x_col, i_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
-        i_best, i_at = lib.next_max(i_best, i_at, x, d.to(PLACE))
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+        i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
     i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
     i = tl.where(i < 0, 0, i).to(tl.int64)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
 def row_argmax_float_part(
-    x_ptr, i_best_ptr, i_at_ptr, N, D, x_n, x_d, CHUNK,
+    x_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
-        i_best, i_at = lib.next_max(i_best, i_at, x, d.to(PLACE))
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+        i_best, i_at = lib.next_max(i_best, i_at, x, col.to(PLACE))
     i_best, i_at = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
     i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
-    tl.store(i_best_ptr + n * PARTS + part, i_best, mask=n < N)
-    tl.store(i_at_ptr + n * PARTS + part, i_at, mask=n < N)
+    tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+    tl.store(i_at_ptr + row * PARTS + part, i_at, mask=row < N)
 
 
 @triton.jit
 def row_argmax_float_finish(
-    i_best_ptr, i_at_ptr, i_ptr, N, i_n,
+    i_best_ptr, i_at_ptr, i_ptr, N, i_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     i_bests = tl.load(
-        i_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
-    i_ats = tl.load(i_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647)
+    i_ats = tl.load(
+        i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
+    )
     i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
 def row_argmax_int_rows(
-    x_ptr, i_ptr, N, D, x_n, x_d, i_n,
+    x_ptr, i_ptr, N, D, x_row, x_col, i_row,
     LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d < D)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
     i_value = tl.where(inside, x, LOWEST)
-    place = tl.where(inside, d, 2147483647).to(tl.int32)
+    place = tl.where(inside, col, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((i_value, place), 1, lib.first_max, keep_dims=True)
     i = i.to(tl.int64)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
 def row_argmax_int_loop(
-    x_ptr, i_ptr, N, D, x_n, x_d, i_n,
+    x_ptr, i_ptr, N, D, x_row, x_col, i_row,
     T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
-        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), d.to(PLACE))
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
     i_best, i = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
     i = tl.where(i < 0, 0, i).to(tl.int64)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 @triton.jit
 def row_argmax_int_part(
-    x_ptr, i_best_ptr, i_at_ptr, N, D, x_n, x_d, CHUNK,
+    x_ptr, i_best_ptr, i_at_ptr, N, D, x_row, x_col, CHUNK,
     T: tl.constexpr, LOWEST: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
-        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), d.to(PLACE))
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+        i_best, i_at = lib.next_max(i_best, i_at, tl.where(inside, x, LOWEST), col.to(PLACE))
     i_best, i_at = tl.reduce((i_best, i_at), 1, lib.first_max, keep_dims=True)
     i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
-    tl.store(i_best_ptr + n * PARTS + part, i_best, mask=n < N)
-    tl.store(i_at_ptr + n * PARTS + part, i_at, mask=n < N)
+    tl.store(i_best_ptr + row * PARTS + part, i_best, mask=row < N)
+    tl.store(i_at_ptr + row * PARTS + part, i_at, mask=row < N)
 
 
 @triton.jit
 def row_argmax_int_finish(
-    i_best_ptr, i_at_ptr, i_ptr, N, i_n,
+    i_best_ptr, i_at_ptr, i_ptr, N, i_row,
     LOWEST: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    i_bests = tl.load(i_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=LOWEST)
-    i_ats = tl.load(i_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647)
+    i_bests = tl.load(
+        i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
+    )
+    i_ats = tl.load(
+        i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
+    )
     i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
-    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(i_ptr + row * i_row, i, mask=row < N)
 
 
 def choose_row_argmax_float(

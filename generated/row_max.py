@@ -19,153 +19,155 @@ from tritongen import lib, runtime
 
 @triton.jit
 def row_max_float_rows(
-    x_ptr, y_ptr, N, D, x_n, x_d, y_n,
+    x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d < D)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     y = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + n * y_n, y, mask=n < N)
+    tl.store(y_ptr + row * y_row, y, mask=row < N)
 
 
 @triton.jit
 def row_max_float_loop(
-    x_ptr, y_ptr, N, D, x_n, x_d, y_n,
+    x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_max_acc = lib.nan_max(y_max_acc, x)
     y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + n * y_n, y_max, mask=n < N)
+    tl.store(y_ptr + row * y_row, y_max, mask=row < N)
 
 
 @triton.jit
 def row_max_float_part(
-    x_ptr, y_max_part_ptr, N, D, x_n, x_d, CHUNK,
+    x_ptr, y_max_part_ptr, N, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_max_acc = lib.nan_max(y_max_acc, x)
     tl.store(
-        y_max_part_ptr + n * PARTS + part,
+        y_max_part_ptr + row * PARTS + part,
         tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True),
-        mask=n < N,
+        mask=row < N,
     )
 
 
 @triton.jit
 def row_max_float_finish(
-    y_max_part_ptr, y_ptr, N, y_n,
+    y_max_part_ptr, y_ptr, N, y_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_max_parts = tl.load(
-        y_max_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
     y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + n * y_n, y_max, mask=n < N)
+    tl.store(y_ptr + row * y_row, y_max, mask=row < N)
 
 
 @triton.jit
 def row_max_int_rows(
-    x_ptr, y_ptr, N, D, x_n, x_d, y_n,
+    x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d < D)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
     y = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
-    tl.store(y_ptr + n * y_n, y, mask=n < N)
+    tl.store(y_ptr + row * y_row, y, mask=row < N)
 
 
 @triton.jit
 def row_max_int_loop(
-    x_ptr, y_ptr, N, D, x_n, x_d, y_n,
+    x_ptr, y_ptr, N, D, x_row, x_col, y_row,
     T: tl.constexpr, LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
         y_acc = tl.maximum(y_acc, tl.where(inside, x, LOWEST))
     y = tl.max(y_acc, 1, keep_dims=True)
-    tl.store(y_ptr + n * y_n, y, mask=n < N)
+    tl.store(y_ptr + row * y_row, y, mask=row < N)
 
 
 @triton.jit
 def row_max_int_part(
-    x_ptr, y_part_ptr, N, D, x_n, x_d, CHUNK,
+    x_ptr, y_part_ptr, N, D, x_row, x_col, CHUNK,
     T: tl.constexpr, LOWEST: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
         y_acc = tl.maximum(y_acc, tl.where(inside, x, LOWEST))
-    tl.store(y_part_ptr + n * PARTS + part, tl.max(y_acc, 1, keep_dims=True), mask=n < N)
+    tl.store(y_part_ptr + row * PARTS + part, tl.max(y_acc, 1, keep_dims=True), mask=row < N)
 
 
 @triton.jit
 def row_max_int_finish(
-    y_part_ptr, y_ptr, N, y_n,
+    y_part_ptr, y_ptr, N, y_row,
     LOWEST: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    y_parts = tl.load(y_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=LOWEST)
+    y_parts = tl.load(
+        y_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
+    )
     y = tl.max(y_parts, 1, keep_dims=True)
-    tl.store(y_ptr + n * y_n, y, mask=n < N)
+    tl.store(y_ptr + row * y_row, y, mask=row < N)
 
 
 def choose_row_max_float(
@@ -436,112 +438,112 @@ def row_max(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def row_max_backward_y_at_rows(
-    x_ptr, y_at_ptr, N, D, x_n, x_d2, y_at_n,
+    x_ptr, y_at_ptr, N, D, x_row, x_col, y_at_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d2 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d2 < D)
-    x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
-    place = tl.where(inside, d2, 2147483647).to(tl.int32)
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_at_best, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
-    tl.store(y_at_ptr + n * y_at_n, y_at, mask=n < N)
+    tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
 
 
 @triton.jit
 def row_max_backward_y_at_loop(
-    x_ptr, y_at_ptr, N, D, x_n, x_d2, y_at_n,
+    x_ptr, y_at_ptr, N, D, x_row, x_col, y_at_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     for start in range(0, D, BLOCK):
-        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d2 < D)
-        x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_at_best, y_at_at = lib.first_max(
-            y_at_best, y_at_at, x, tl.where(inside, d2, 2147483647).to(PLACE)
+            y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
         )
     y_at_best, y_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
-    tl.store(y_at_ptr + n * y_at_n, y_at, mask=n < N)
+    tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
 
 
 @triton.jit
 def row_max_backward_y_at_part(
-    x_ptr, y_at_best_ptr, y_at_at_ptr, N, D, x_n, x_d2, CHUNK,
+    x_ptr, y_at_best_ptr, y_at_at_ptr, N, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_at over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d2 < D)
-        x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_at_best, y_at_at = lib.first_max(
-            y_at_best, y_at_at, x, tl.where(inside, d2, 2147483647).to(PLACE)
+            y_at_best, y_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
         )
     y_at_best, y_at_at = tl.reduce((y_at_best, y_at_at), 1, lib.first_max, keep_dims=True)
     y_at_at = y_at_at.to(tl.int64)
-    tl.store(y_at_best_ptr + n * PARTS + part, y_at_best, mask=n < N)
-    tl.store(y_at_at_ptr + n * PARTS + part, y_at_at, mask=n < N)
+    tl.store(y_at_best_ptr + row * PARTS + part, y_at_best, mask=row < N)
+    tl.store(y_at_at_ptr + row * PARTS + part, y_at_at, mask=row < N)
 
 
 @triton.jit
 def row_max_backward_y_at_finish(
-    y_at_best_ptr, y_at_at_ptr, y_at_ptr, N, y_at_n,
+    y_at_best_ptr, y_at_at_ptr, y_at_ptr, N, y_at_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_at_bests = tl.load(
-        y_at_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        y_at_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
     y_at_ats = tl.load(
-        y_at_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647
+        y_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
     y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
-    tl.store(y_at_ptr + n * y_at_n, y_at, mask=n < N)
+    tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
 
 
 @triton.jit
 def row_max_backward_dx_tile(
-    y_at_ptr, dy_ptr, dx_ptr, N, D, y_at_n, dy_n, dx_n, dx_d,
+    y_at_ptr, dy_ptr, dx_ptr, N, D, y_at_row, dy_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    y_at = tl.load(y_at_ptr + n * y_at_n, mask=n < N)
-    dy = tl.load(dy_ptr + n * dy_n, mask=n < N).to(COMPUTE)
-    dx = tl.where(d == y_at, dy, 0.0)
-    tl.store(dx_ptr + n * dx_n + d * dx_d, dx, mask=inside)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < N) & (col < D)
+    y_at = tl.load(y_at_ptr + row * y_at_row, mask=row < N)
+    dy = tl.load(dy_ptr + row * dy_row, mask=row < N).to(COMPUTE)
+    dx = tl.where(col == y_at, dy, 0.0)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 def choose_row_max_backward_y_at(

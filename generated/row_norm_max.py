@@ -19,39 +19,39 @@ from tritongen import lib, runtime
 
 @triton.jit
 def row_norm_max_rows(
-    x_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d,
+    x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (d < D)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     y = x / tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
+    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def row_norm_max_loop(
-    x_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d,
+    x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
         x = tl.load(
-            x_ptr + n * x_n + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
@@ -59,125 +59,127 @@ def row_norm_max_loop(
         y_max_acc = lib.nan_max(y_max_acc, x)
     y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         y = x / y_max
-        tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def row_norm_max_relay(
-    turns_ptr, x_ptr, y_max_part_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d,
+    turns_ptr, x_ptr, y_max_part_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program `turn`: y_max over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(N, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
-        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
         y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         x = tl.load(
-            x_ptr + n * x_n + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
         ).to(COMPUTE)
         y_max_acc = lib.nan_max(y_max_acc, x)
         tl.store(
-            y_max_part_ptr + n * blocks + part,
+            y_max_part_ptr + row * blocks + part,
             tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True),
-            mask=n < N,
+            mask=row < N,
         )
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
-        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         y_max_parts = tl.load(
-            y_max_part_ptr + n * blocks + parts,
-            mask=(n < N) & (parts < blocks),
+            y_max_part_ptr + row * blocks + parts,
+            mask=(row < N) & (parts < blocks),
             other=float("-inf"),
         )
         y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         y = x / y_max
-        tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def row_norm_max_part(
-    x_ptr, y_max_part_ptr, N, D, x_n, x_d, CHUNK,
+    x_ptr, y_max_part_ptr, N, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_max_acc = lib.nan_max(y_max_acc, x)
     tl.store(
-        y_max_part_ptr + n * PARTS + part,
+        y_max_part_ptr + row * PARTS + part,
         tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True),
-        mask=n < N,
+        mask=row < N,
     )
 
 
 @triton.jit
 def row_norm_max_finish(
-    y_max_part_ptr, x_ptr, y_ptr, N, D, x_n, x_d, y_n, y_d, CHUNK,
+    y_max_part_ptr, x_ptr, y_ptr, N, D, x_row, x_col, y_row, y_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     parts = tl.arange(0, LANES)[None, :]
     y_max_parts = tl.load(
-        y_max_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
     y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         y = x / y_max
-        tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 def choose_row_norm_max(
@@ -354,45 +356,45 @@ def row_norm_max(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def row_norm_max_backward_y_max_at_rows(
-    x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_n, x_k2, y_max_at_n, y_max_n,
+    x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_row, x_col, y_max_at_row, y_max_row,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    k2 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (k2 < D)
-    x = tl.load(x_ptr + n * x_n + k2 * x_k2, mask=inside, other=float("-inf")).to(COMPUTE)
-    place = tl.where(inside, k2, 2147483647).to(tl.int32)
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_max_at_best, y_max_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at).to(tl.int64)
-    tl.store(y_max_at_ptr + n * y_max_at_n, y_max_at, mask=n < N)
+    tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
     y_max = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_max_ptr + n * y_max_n, y_max, mask=n < N)
+    tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
 
 
 @triton.jit
 def row_norm_max_backward_y_max_at_loop(
-    x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_n, x_k2, y_max_at_n, y_max_n,
+    x_ptr, y_max_at_ptr, y_max_ptr, N, D, x_row, x_col, y_max_at_row, y_max_row,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
-        k2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (k2 < D)
-        x = tl.load(x_ptr + n * x_n + k2 * x_k2, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_max_at_best, y_max_at_at = lib.first_max(
-            y_max_at_best, y_max_at_at, x, tl.where(inside, k2, 2147483647).to(PLACE)
+            y_max_at_best, y_max_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
         )
         y_max_acc = lib.nan_max(y_max_acc, x)
     y_max_at_best, y_max_at = tl.reduce(
@@ -400,256 +402,266 @@ def row_norm_max_backward_y_max_at_loop(
     )
     y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at).to(tl.int64)
     y_max = tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_max_at_ptr + n * y_max_at_n, y_max_at, mask=n < N)
-    tl.store(y_max_ptr + n * y_max_n, y_max, mask=n < N)
+    tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
+    tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
 
 
 @triton.jit
 def row_norm_max_backward_y_max_at_part(
-    x_ptr, y_max_at_best_ptr, y_max_at_at_ptr, y_max_part_ptr, N, D, x_n, x_k2, CHUNK,
+    x_ptr, y_max_at_best_ptr, y_max_at_at_ptr, y_max_part_ptr, N, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, PLACE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): y_max_at, y_max over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_row = x_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        k2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (k2 < D)
-        x = tl.load(x_ptr + n * x_n + k2 * x_k2, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         y_max_at_best, y_max_at_at = lib.first_max(
-            y_max_at_best, y_max_at_at, x, tl.where(inside, k2, 2147483647).to(PLACE)
+            y_max_at_best, y_max_at_at, x, tl.where(inside, col, 2147483647).to(PLACE)
         )
         y_max_acc = lib.nan_max(y_max_acc, x)
     y_max_at_best, y_max_at_at = tl.reduce(
         (y_max_at_best, y_max_at_at), 1, lib.first_max, keep_dims=True
     )
     y_max_at_at = y_max_at_at.to(tl.int64)
-    tl.store(y_max_at_best_ptr + n * PARTS + part, y_max_at_best, mask=n < N)
-    tl.store(y_max_at_at_ptr + n * PARTS + part, y_max_at_at, mask=n < N)
+    tl.store(y_max_at_best_ptr + row * PARTS + part, y_max_at_best, mask=row < N)
+    tl.store(y_max_at_at_ptr + row * PARTS + part, y_max_at_at, mask=row < N)
     tl.store(
-        y_max_part_ptr + n * PARTS + part,
+        y_max_part_ptr + row * PARTS + part,
         tl.reduce(y_max_acc, 1, lib.nan_max, keep_dims=True),
-        mask=n < N,
+        mask=row < N,
     )
 
 
 @triton.jit
 def row_norm_max_backward_y_max_at_finish(
     y_max_at_best_ptr, y_max_at_at_ptr, y_max_part_ptr, y_max_at_ptr, y_max_ptr, N,
-    y_max_at_n, y_max_n,
+    y_max_at_row, y_max_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_max_at_bests = tl.load(
-        y_max_at_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        y_max_at_best_ptr + row * PARTS + parts,
+        mask=(row < N) & (parts < PARTS),
+        other=float("-inf"),
     )
     y_max_at_ats = tl.load(
-        y_max_at_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647
+        y_max_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
     y_max_at_best, y_max_at = tl.reduce(
         (y_max_at_bests, y_max_at_ats), 1, lib.first_max, keep_dims=True
     )
     y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at)
     y_max_parts = tl.load(
-        y_max_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+        y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
     y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
-    tl.store(y_max_at_ptr + n * y_max_at_n, y_max_at, mask=n < N)
-    tl.store(y_max_ptr + n * y_max_n, y_max, mask=n < N)
+    tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
+    tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
 
 
 @triton.jit
 def row_norm_max_backward_dx_rows(
-    dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_n, dy_k, y_n, y_k, y_max_n,
-    y_max_at_n, dx_n, dx_k,
+    dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_row, dy_col, y_row, y_col,
+    y_max_row, y_max_at_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    k = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (k < D)
-    dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
-    y = tl.load(y_ptr + n * y_n + k * y_k, mask=inside, other=0.0).to(COMPUTE)
+    dy_row = dy_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < N) & (col < D)
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
     dy_max_sum = tl.sum(dy * y, 1, keep_dims=True)
-    y_max = tl.load(y_max_ptr + n * y_max_n, mask=n < N)
+    y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
     neg_dy_max_sum = -(dy_max_sum / y_max)
-    y_max_at = tl.load(y_max_at_ptr + n * y_max_at_n, mask=n < N)
-    dx = dy / y_max + tl.where(k == y_max_at, neg_dy_max_sum, 0.0)
-    tl.store(dx_ptr + n * dx_n + k * dx_k, dx, mask=inside)
+    y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+    dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def row_norm_max_backward_dx_loop(
-    dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_n, dy_k, y_n, y_k, y_max_n,
-    y_max_at_n, dx_n, dx_k,
+    dy_ptr, y_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D, dy_row, dy_col, y_row, y_col,
+    y_max_row, y_max_at_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (k < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
         dy = tl.load(
-            dy_ptr + n * dy_n + k * dy_k, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
         y = tl.load(
-            y_ptr + n * y_n + k * y_k, mask=inside, other=0.0, eviction_policy="evict_last"
+            y_ptr + row * y_row + col * y_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         dy_max_sum_acc += dy * y
     dy_max_sum = tl.sum(dy_max_sum_acc, 1, keep_dims=True)
-    y_max = tl.load(y_max_ptr + n * y_max_n, mask=n < N)
+    y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
     neg_dy_max_sum = -(dy_max_sum / y_max)
     for start in range(0, D, BLOCK):
-        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (k < D)
-        dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        y_max_at = tl.load(y_max_at_ptr + n * y_max_at_n, mask=n < N)
-        dx = dy / y_max + tl.where(k == y_max_at, neg_dy_max_sum, 0.0)
-        tl.store(dx_ptr + n * dx_n + k * dx_k, dx, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        dy = tl.load(
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+        dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def row_norm_max_backward_dx_relay(
     turns_ptr, dy_ptr, y_ptr, dy_max_sum_part_ptr, y_max_ptr, y_max_at_ptr, dx_ptr, N, D,
-    dy_n, dy_k, y_n, y_k, y_max_n, y_max_at_n, dx_n, dx_k,
+    dy_row, dy_col, y_row, y_col, y_max_row, y_max_at_row, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program `turn`: dy_max_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    dy_row = dy_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(N, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
-        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (k < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
         dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dy = tl.load(
-            dy_ptr + n * dy_n + k * dy_k, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
         y = tl.load(
-            y_ptr + n * y_n + k * y_k, mask=inside, other=0.0, eviction_policy="evict_last"
+            y_ptr + row * y_row + col * y_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         dy_max_sum_acc += dy * y
         tl.store(
-            dy_max_sum_part_ptr + n * blocks + part,
+            dy_max_sum_part_ptr + row * blocks + part,
             tl.sum(dy_max_sum_acc, 1, keep_dims=True),
-            mask=n < N,
+            mask=row < N,
         )
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
-        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (k < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
         dy_max_sum_parts = tl.load(
-            dy_max_sum_part_ptr + n * blocks + parts, mask=(n < N) & (parts < blocks), other=0.0
+            dy_max_sum_part_ptr + row * blocks + parts, mask=(row < N) & (parts < blocks), other=0.0
         )
         dy_max_sum = tl.sum(dy_max_sum_parts, 1, keep_dims=True)
-        y_max = tl.load(y_max_ptr + n * y_max_n, mask=n < N)
+        y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
         neg_dy_max_sum = -(dy_max_sum / y_max)
-        dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        y_max_at = tl.load(y_max_at_ptr + n * y_max_at_n, mask=n < N)
-        dx = dy / y_max + tl.where(k == y_max_at, neg_dy_max_sum, 0.0)
-        tl.store(dx_ptr + n * dx_n + k * dx_k, dx, mask=inside)
+        dy = tl.load(
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+        dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def row_norm_max_backward_dx_part(
-    dy_ptr, y_ptr, dy_max_sum_part_ptr, N, D, dy_n, dy_k, y_n, y_k, CHUNK,
+    dy_ptr, y_ptr, dy_max_sum_part_ptr, N, D, dy_row, dy_col, y_row, y_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): dy_max_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    y_row = y_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (k < D)
-        dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
-        y = tl.load(y_ptr + n * y_n + k * y_k, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
         dy_max_sum_acc += dy * y
     tl.store(
-        dy_max_sum_part_ptr + n * PARTS + part,
+        dy_max_sum_part_ptr + row * PARTS + part,
         tl.sum(dy_max_sum_acc, 1, keep_dims=True),
-        mask=n < N,
+        mask=row < N,
     )
 
 
 @triton.jit
 def row_norm_max_backward_dx_finish(
-    dy_max_sum_part_ptr, y_max_ptr, dy_ptr, y_max_at_ptr, dx_ptr, N, D, y_max_n, dy_n, dy_k,
-    y_max_at_n, dx_n, dx_k, CHUNK,
+    dy_max_sum_part_ptr, y_max_ptr, dy_ptr, y_max_at_ptr, dx_ptr, N, D, y_max_row, dy_row,
+    dy_col, y_max_at_row, dx_row, dx_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D = D // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_row = dy_row // WIDE * WIDE
+    dx_row = dx_row // WIDE * WIDE
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     parts = tl.arange(0, LANES)[None, :]
     dy_max_sum_parts = tl.load(
-        dy_max_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+        dy_max_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
     dy_max_sum = tl.sum(dy_max_sum_parts, 1, keep_dims=True)
-    y_max = tl.load(y_max_ptr + n * y_max_n, mask=n < N)
+    y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
     neg_dy_max_sum = -(dy_max_sum / y_max)
     for start in range(part * CHUNK, stop, BLOCK):
-        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (k < D)
-        dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside).to(COMPUTE)
-        y_max_at = tl.load(y_max_at_ptr + n * y_max_at_n, mask=n < N)
-        dx = dy / y_max + tl.where(k == y_max_at, neg_dy_max_sum, 0.0)
-        tl.store(dx_ptr + n * dx_n + k * dx_k, dx, mask=inside)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < N) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+        dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 def choose_row_norm_max_backward_y_max_at(

@@ -22,7 +22,7 @@ from tritongen import lib, runtime
 
 @triton.jit
 def softmax_rows(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -32,18 +32,18 @@ def softmax_rows(
     x_row = x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     e = lib.exp(x - m, HALF)
     y = e / tl.sum(e, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def softmax_loop(
-    x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -56,10 +56,10 @@ def softmax_loop(
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
@@ -67,19 +67,20 @@ def softmax_loop(
         m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
     y_sum = lib.shift_sumexp(m, y_sum, m, D)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         e = lib.exp(x - m, HALF)
         y = e / y_sum
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def softmax_relay(
-    turns_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d,
+    turns_ptr, x_ptr, m_part_ptr, y_sum_part_ptr, y_ptr, rows, D, x_row, x_col, y_row,
+    y_col,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -91,16 +92,17 @@ def softmax_relay(
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(rows, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
-            x_ptr + row * x_row + d * x_d,
+            x_ptr + row * x_row + col * x_col,
             mask=inside,
             other=float("-inf"),
             eviction_policy="evict_last",
@@ -110,13 +112,14 @@ def softmax_relay(
         tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -131,17 +134,17 @@ def softmax_relay(
         )
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
         y_sum = lib.shift_sumexp(m, y_sum, m, D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         e = lib.exp(x - m, HALF)
         y = e / y_sum
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
 def softmax_part(
-    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_d, CHUNK,
+    x_ptr, m_part_ptr, y_sum_part_ptr, rows, D, x_row, x_col, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -155,9 +158,9 @@ def softmax_part(
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
     tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
     tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
@@ -165,7 +168,7 @@ def softmax_part(
 
 @triton.jit
 def softmax_finish(
-    m_part_ptr, y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_d, y_row, y_d, CHUNK,
+    m_part_ptr, y_sum_part_ptr, x_ptr, y_ptr, rows, D, x_row, x_col, y_row, y_col, CHUNK,
     HALF: tl.constexpr, COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -187,12 +190,12 @@ def softmax_finish(
     m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
     y_sum = lib.shift_sumexp(m, y_sum, m, D)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         e = lib.exp(x - m, HALF)
         y = e / y_sum
-        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 def choose_softmax(
@@ -382,7 +385,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def softmax_backward_rows(
-    dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_d, y_row, y_d, dx_row, dx_d,
+    dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_col, y_row, y_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -392,18 +395,18 @@ def softmax_backward_rows(
     y_row = y_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
-    y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside, other=0.0).to(COMPUTE)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < D)
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
     dy_sum = tl.sum(dy * y, 1, keep_dims=True)
     dx = (dy - dy_sum) * y
-    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def softmax_backward_loop(
-    dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_d, y_row, y_d, dx_row, dx_d,
+    dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_col, y_row, y_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
@@ -415,33 +418,36 @@ def softmax_backward_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
         y = tl.load(
-            y_ptr + row * y_row + d * y_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            y_ptr + row * y_row + col * y_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         dy_sum_acc += dy * y
     dy_sum = tl.sum(dy_sum_acc, 1, keep_dims=True)
     for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        y = tl.load(
+            y_ptr + row * y_row + col * y_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         dx = (dy - dy_sum) * y
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def softmax_backward_relay(
-    turns_ptr, dy_ptr, y_ptr, dy_sum_part_ptr, dx_ptr, rows, D, dy_row, dy_d, y_row, y_d,
-    dx_row, dx_d,
+    turns_ptr, dy_ptr, y_ptr, dy_sum_part_ptr, dx_ptr, rows, D, dy_row, dy_col, y_row,
+    y_col, dx_row, dx_col,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     LANES: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
@@ -454,18 +460,22 @@ def softmax_backward_relay(
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+
     if turn < tl.cdiv(rows, ROWS) * blocks:
         tile, part = turn // blocks, turn % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
         ).to(COMPUTE)
         y = tl.load(
-            y_ptr + row * y_row + d * y_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            y_ptr + row * y_row + col * y_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         dy_sum_acc += dy * y
         tl.store(
@@ -475,13 +485,14 @@ def softmax_backward_relay(
         )
         tl.debug_barrier()  # all is stored before it counts
         tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+
     behind = turn - blocks - AHEAD
     if behind >= 0:
         tile, part = behind // blocks, behind % blocks
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -491,18 +502,18 @@ def softmax_backward_relay(
         )
         dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
         dy = tl.load(
-            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
-        y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        y = tl.load(
+            y_ptr + row * y_row + col * y_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         dx = (dy - dy_sum) * y
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 @triton.jit
 def softmax_backward_part(
-    dy_ptr, y_ptr, dy_sum_part_ptr, rows, D, dy_row, dy_d, y_row, y_d, CHUNK,
+    dy_ptr, y_ptr, dy_sum_part_ptr, rows, D, dy_row, dy_col, y_row, y_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -516,10 +527,10 @@ def softmax_backward_part(
     stop = tl.minimum((part + 1) * CHUNK, D)
     dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
-        y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside, other=0.0).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
         dy_sum_acc += dy * y
     tl.store(
         dy_sum_part_ptr + row * PARTS + part, tl.sum(dy_sum_acc, 1, keep_dims=True), mask=row < rows
@@ -528,8 +539,8 @@ def softmax_backward_part(
 
 @triton.jit
 def softmax_backward_finish(
-    dy_sum_part_ptr, dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_d, y_row, y_d, dx_row, dx_d,
-    CHUNK,
+    dy_sum_part_ptr, dy_ptr, y_ptr, dx_ptr, rows, D, dy_row, dy_col, y_row, y_col, dx_row,
+    dx_col, CHUNK,
     COMPUTE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -548,12 +559,12 @@ def softmax_backward_finish(
     )
     dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
     for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside).to(COMPUTE)
-        y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside).to(COMPUTE)
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < D)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside).to(COMPUTE)
         dx = (dy - dy_sum) * y
-        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
 
 def choose_softmax_backward(

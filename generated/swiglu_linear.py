@@ -1089,7 +1089,7 @@ def swiglu_linear_forward(
 @triton.jit
 def swiglu_linear_backward_dx_sum_tiles(
     dy_ptr, gate_kept_ptr, wu_ptr, dx_sum_ptr, M, K, N, dy_m, dy_n, gate_kept_m,
-    gate_kept_n, wu_n, wu_k2, dx_sum_m, dx_sum_k2,
+    gate_kept_n, wu_n, wu_n2, dx_sum_m, dx_sum_n,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
@@ -1114,18 +1114,18 @@ def swiglu_linear_backward_dx_sum_tiles(
         left = dy * gate_kept * lib.sigmoid(gate_kept, HALF)
         left = tl.where((m < M) & (k[None, :] < N), left, 0)
         wu = tl.load(
-            wu_ptr + k[:, None] * wu_n + n * wu_k2, mask=(n < K) & (k[:, None] < N), other=0.0
+            wu_ptr + k[:, None] * wu_n + n * wu_n2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum = tl.dot(left, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
     inside = (m < M) & (n < K)
-    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_k2, dx_sum, mask=inside)
+    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
 
 
 @triton.jit
 def swiglu_linear_backward_dx_sum_parts(
     dy_ptr, gate_kept_ptr, wu_ptr, dx_sum_parts_ptr, M, K, N, dy_m, dy_n, gate_kept_m,
-    gate_kept_n, wu_n, wu_k2, CHUNK,
+    gate_kept_n, wu_n, wu_n2, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
@@ -1152,7 +1152,7 @@ def swiglu_linear_backward_dx_sum_parts(
         left = dy * gate_kept * lib.sigmoid(gate_kept, HALF)
         left = tl.where((m < M) & (k[None, :] < N), left, 0)
         wu = tl.load(
-            wu_ptr + k[:, None] * wu_n + n * wu_k2, mask=(n < K) & (k[:, None] < N), other=0.0
+            wu_ptr + k[:, None] * wu_n + n * wu_n2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum = tl.dot(left, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum = lib.awaited(dx_sum)
@@ -1162,7 +1162,7 @@ def swiglu_linear_backward_dx_sum_parts(
 
 @triton.jit
 def swiglu_linear_backward_dx_sum_combine(
-    dx_sum_parts_ptr, dx_sum_ptr, M, K, dx_sum_m, dx_sum_k2,
+    dx_sum_parts_ptr, dx_sum_ptr, M, K, dx_sum_m, dx_sum_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1177,14 +1177,14 @@ def swiglu_linear_backward_dx_sum_combine(
         dx_sum += tl.load(
             dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_k2, dx_sum, mask=inside)
+    tl.store(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, dx_sum, mask=inside)
 
 
 @triton.jit
 def swiglu_linear_backward_dx_tiles(
     dy_ptr, up_kept_ptr, gate_kept_ptr, wg_ptr, dx_sum_ptr, dx_ptr, M, K, N, dy_m, dy_n,
-    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, wg_n, wg_k2, dx_sum_m, dx_sum_k2, dx_m,
-    dx_k2,
+    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, wg_n, wg_n2, dx_sum_m, dx_sum_n, dx_m,
+    dx_n,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
@@ -1216,20 +1216,20 @@ def swiglu_linear_backward_dx_tiles(
         )
         left = tl.where((m < M) & (k[None, :] < N), left, 0)
         wg = tl.load(
-            wg_ptr + k[:, None] * wg_n + n * wg_k2, mask=(n < K) & (k[:, None] < N), other=0.0
+            wg_ptr + k[:, None] * wg_n + n * wg_n2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum2 = lib.awaited(dx_sum2)
     inside = (m < M) & (n < K)
-    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_k2, mask=inside)
+    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
     dx = dx_sum + dx_sum2
-    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
 
 
 @triton.jit
 def swiglu_linear_backward_dx_parts(
     dy_ptr, up_kept_ptr, gate_kept_ptr, wg_ptr, dx_sum2_parts_ptr, M, K, N, dy_m, dy_n,
-    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, wg_n, wg_k2, CHUNK,
+    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, wg_n, wg_n2, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
@@ -1263,7 +1263,7 @@ def swiglu_linear_backward_dx_parts(
         )
         left = tl.where((m < M) & (k[None, :] < N), left, 0)
         wg = tl.load(
-            wg_ptr + k[:, None] * wg_n + n * wg_k2, mask=(n < K) & (k[:, None] < N), other=0.0
+            wg_ptr + k[:, None] * wg_n + n * wg_n2, mask=(n < K) & (k[:, None] < N), other=0.0
         ).to(COMPUTE)
         dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum2 = lib.awaited(dx_sum2)
@@ -1273,7 +1273,7 @@ def swiglu_linear_backward_dx_parts(
 
 @triton.jit
 def swiglu_linear_backward_dx_combine(
-    dx_sum2_parts_ptr, dx_sum_ptr, dx_ptr, M, K, dx_sum_m, dx_sum_k2, dx_m, dx_k2,
+    dx_sum2_parts_ptr, dx_sum_ptr, dx_ptr, M, K, dx_sum_m, dx_sum_n, dx_m, dx_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1288,15 +1288,15 @@ def swiglu_linear_backward_dx_combine(
         dx_sum2 += tl.load(
             dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
-    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_k2, mask=inside)
+    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
     dx = dx_sum + dx_sum2
-    tl.store(dx_ptr + m * dx_m + n * dx_k2, dx, mask=inside)
+    tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
 
 
 @triton.jit
 def swiglu_linear_backward_dwg_tiles(
-    dy_ptr, up_kept_ptr, gate_kept_ptr, x_ptr, dwg_ptr, dwu_ptr, N, K, M, dy_m, dy_n,
-    up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, x_m, x_k, dwg_n, dwg_k, dwu_n, dwu_k,
+    dy_ptr, up_kept_ptr, gate_kept_ptr, x_ptr, dwg_ptr, dwu_ptr, N, K, M, dy_m, dy_m2,
+    up_kept_m, up_kept_m2, gate_kept_m, gate_kept_m2, x_m, x_n, dwg_m, dwg_n, dwu_m, dwu_n,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
@@ -1312,15 +1312,15 @@ def swiglu_linear_backward_dwg_tiles(
     for start in range(0, M, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         up_kept = tl.load(
-            up_kept_ptr + k[None, :] * up_kept_m + m * up_kept_n,
+            up_kept_ptr + k[None, :] * up_kept_m + m * up_kept_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         gate_kept = tl.load(
-            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_n,
+            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
@@ -1329,13 +1329,13 @@ def swiglu_linear_backward_dwg_tiles(
         )
         left = tl.where((m < N) & (k[None, :] < M), left, 0)
         x = tl.load(
-            x_ptr + k[:, None] * x_m + n * x_k, mask=(n < K) & (k[:, None] < M), other=0.0
+            x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
         ).to(COMPUTE)
         dy2 = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         gate_kept2 = tl.load(
-            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_n,
+            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
@@ -1346,14 +1346,14 @@ def swiglu_linear_backward_dwg_tiles(
         dwu_sum = tl.dot(left2, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dwu_sum = lib.awaited(dwu_sum)
     inside = (m < N) & (n < K)
-    tl.store(dwg_ptr + m * dwg_n + n * dwg_k, dwg_sum, mask=inside)
-    tl.store(dwu_ptr + m * dwu_n + n * dwu_k, dwu_sum, mask=inside)
+    tl.store(dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, mask=inside)
+    tl.store(dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, mask=inside)
 
 
 @triton.jit
 def swiglu_linear_backward_dwg_parts(
     dy_ptr, up_kept_ptr, gate_kept_ptr, x_ptr, dwg_sum_parts_ptr, dwu_sum_parts_ptr, N, K,
-    M, dy_m, dy_n, up_kept_m, up_kept_n, gate_kept_m, gate_kept_n, x_m, x_k, CHUNK,
+    M, dy_m, dy_m2, up_kept_m, up_kept_m2, gate_kept_m, gate_kept_m2, x_m, x_n, CHUNK,
     COMPUTE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
@@ -1371,15 +1371,15 @@ def swiglu_linear_backward_dwg_parts(
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         dy = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         up_kept = tl.load(
-            up_kept_ptr + k[None, :] * up_kept_m + m * up_kept_n,
+            up_kept_ptr + k[None, :] * up_kept_m + m * up_kept_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
         gate_kept = tl.load(
-            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_n,
+            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
@@ -1388,13 +1388,13 @@ def swiglu_linear_backward_dwg_parts(
         )
         left = tl.where((m < N) & (k[None, :] < M), left, 0)
         x = tl.load(
-            x_ptr + k[:, None] * x_m + n * x_k, mask=(n < K) & (k[:, None] < M), other=0.0
+            x_ptr + k[:, None] * x_m + n * x_n, mask=(n < K) & (k[:, None] < M), other=0.0
         ).to(COMPUTE)
         dy2 = tl.load(
-            dy_ptr + k[None, :] * dy_m + m * dy_n, mask=(m < N) & (k[None, :] < M), other=0.0
+            dy_ptr + k[None, :] * dy_m + m * dy_m2, mask=(m < N) & (k[None, :] < M), other=0.0
         ).to(COMPUTE)
         gate_kept2 = tl.load(
-            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_n,
+            gate_kept_ptr + k[None, :] * gate_kept_m + m * gate_kept_m2,
             mask=(m < N) & (k[None, :] < M),
             other=0.0,
         ).to(COMPUTE)
@@ -1411,8 +1411,8 @@ def swiglu_linear_backward_dwg_parts(
 
 @triton.jit
 def swiglu_linear_backward_dwg_combine(
-    dwg_sum_parts_ptr, dwu_sum_parts_ptr, dwg_ptr, dwu_ptr, N, K, dwg_n, dwg_k, dwu_n,
-    dwu_k,
+    dwg_sum_parts_ptr, dwu_sum_parts_ptr, dwg_ptr, dwu_ptr, N, K, dwg_m, dwg_n, dwu_m,
+    dwu_n,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1431,8 +1431,8 @@ def swiglu_linear_backward_dwg_combine(
         dwu_sum += tl.load(
             dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + m) * K + n, mask=inside, other=0
         )
-    tl.store(dwg_ptr + m * dwg_n + n * dwg_k, dwg_sum, mask=inside)
-    tl.store(dwu_ptr + m * dwu_n + n * dwu_k, dwu_sum, mask=inside)
+    tl.store(dwg_ptr + m * dwg_m + n * dwg_n, dwg_sum, mask=inside)
+    tl.store(dwu_ptr + m * dwu_m + n * dwu_n, dwu_sum, mask=inside)
 
 
 def choose_swiglu_linear_backward_dx_sum(

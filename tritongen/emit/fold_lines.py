@@ -7,27 +7,23 @@ reducer is as a monoid stands in `folds.py`; where a fold stands in a kernel, `t
 from __future__ import annotations
 
 from tritongen.emit.body import Body
-from tritongen.emit.folds import FOLDS
+from tritongen.emit.folds import MONOIDS, NO_PLACE
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_fractional, with_modulo
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices, lines_of
 
-NO_PLACE = "2147483647"  # the index of a masked lane: later than any other
-
 
 def start_text(body: Body, nest: ir.Nest, dtype: str) -> str:
     """What an empty lane of a fold holds."""
-    op = nest.fold.op
-    kind = ir.kind_of(dtype, body.op)
-    start = FOLDS[op.replace("arg", "")].start[kind]
+    start = MONOIDS[nest.fold.op].start[ir.kind_of(dtype, body.op)]
     if start in ("LOWEST", "HIGHEST"):
         return body.lowest(dtype, highest=start == "HIGHEST")
     return start
 
 
-def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[str, int]:
+def term(body: Body, nest: ir.Nest, served: bool) -> tuple[str, int]:
     """The term of a fold over the whole tile, masked lanes holding its start."""
     reduce = nest.fold
     out = body.expr(reduce.body)
@@ -68,7 +64,7 @@ def guard_text(body: Body, guard: ir.Guard) -> str:
 def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int | None = 1) -> str:
     """A tile folded along an axis, or to a scalar."""
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
-    fold = FOLDS[nest.fold.op]
+    fold = MONOIDS[nest.fold.op]
     if axis is not None:
         return fold.end[kind].format(t=tile_text, axis=axis)
     return fold.whole(kind).format(t=tile_text)
@@ -90,33 +86,25 @@ def found(body: Body, nest: ir.Nest, place: str) -> str:
     return place if sure else f"tl.where({place} == {NO_PLACE}, -1, {place})"
 
 
-def arg_helper(nest: ir.Nest, which: str = "first") -> str:
-    """The function of the library that combines two places: `first` by their numbers, `next` as they come."""
-    return f"lib.{which}_{nest.fold.op[3:]}"
-
-
-def fold_resident(
-    body: Body, nest: ir.Nest, var: dict[str, str], served: bool, axis: int | None = 1
-) -> None:
-    """A fold of a tile that is in registers, along an axis or, but for arg folds, over all of it."""
-    if nest.fold.op.startswith("arg"):
+def fold_resident(body: Body, nest: ir.Nest, served: bool, axis: int | None = 1) -> None:
+    """A fold of a tile that is in registers, along an axis or, but for places, over all of it."""
+    if nest.fold.is_place:
         rows = {d.index for d in body.kernel.axes[0].digits}
         alike = bool(moved_by(body, nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
-        value = term(body, nest, var, served and alike)[0]
+        value = term(body, nest, served and alike)[0]
         if not value.isidentifier():
             value = body.assign(body.fresh(f"{nest.name}_value"), value)
-        mask = term_mask(body, nest) if nest.fold.guards else var["inside"]
+        mask = term_mask(body, nest) if nest.fold.guards else "inside"
         place = body.assign(
             body.fresh("place"),
             f"tl.where({mask}, {place_of(body, nest)}, {NO_PLACE}).to(tl.int32)",
         )
         best = body.fresh(f"{nest.name}_best")
-        both = f"tl.reduce(({value}, {place}), 1, {arg_helper(nest)}, keep_dims=True)"
-        body.line(f"{best}, {nest.name} = {both}")
+        body.line(f"{best}, {nest.name} = {end_text(body, nest, f'{value}, {place}')}")
         body.line(f"{nest.name} = {found(body, nest, nest.name)}.to(tl.int64)")
         body.values[nest.name] = (nest.name, ATOM)
         return
-    out = end_text(body, nest, term(body, nest, var, served)[0], axis)
+    out = end_text(body, nest, term(body, nest, served)[0], axis)
     if (
         nest.name in body.context.user_names
         or nest.name in body.kernel.stores

@@ -1,23 +1,30 @@
-"""Reducers as monoids: how each one starts, combines and ends, in Triton text.
+"""Reducers as monoids: what each starts from, how terms enter it, how its lanes and parts become one, in Triton text.
 
-One row a reducer. `start` is what an empty or masked lane holds, `combine` merges two states, `end`
-collapses a tile along an axis. argmax and argmin carry a pair and have functions of their own.
+One row a reducer, argmax and argmin among them, whose state is a value and its place; and one a kind of paired folds
+(`schedule/paired.py`), which one pass takes together. Nobody asks for a row by its name.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritongen.ir.functions import ATOM
 
+NO_PLACE = "2147483647"  # the place of a masked lane: later than any other
+
 
 @dataclass(frozen=True, slots=True)
-class FoldText:
-    """start: by kind (float, int, bool); LOWEST and HIGHEST stand for the ends of an int type."""
+class Monoid:
+    """Texts by the kind of the terms: float, int, bool; LOWEST and HIGHEST stand for the ends of an int type.
 
-    start: dict[str, str]
+    `{a}` and `{b}` are states, `{t}` is one of many lanes.
+    """
+
+    start: dict[str, str]  # what an empty or masked lane holds: of two variables, the first
     combine: dict[str, str]
     end: dict[str, str]
+    first: str = ""  # of values with their places: the function that combines two
+    next: str = ""  # the same, where the second place is known to be later
 
     def whole(self, kind: str) -> str:
         """The end of a tile along all axes: a scalar."""
@@ -29,18 +36,26 @@ def _same(text: str) -> dict[str, str]:
     return {kind: text for kind in ("float", "int", "bool")}
 
 
-FOLDS = {
-    "sum": FoldText(
+def _of_places(extreme: str) -> Monoid:
+    """The place of a largest or smallest term beside its value."""
+    first = f"lib.first_{extreme}"
+    end = f"tl.reduce(({{t}}), {{axis}}, {first}, keep_dims=True)"
+    both = _same(f"{first}({{a}}, {{b}})"), _same(end)
+    return Monoid(MONOIDS[extreme].start, *both, first, f"lib.next_{extreme}")
+
+
+MONOIDS = {
+    "sum": Monoid(
         {"float": "0.0", "int": "0", "bool": "False"},
         _same("{a} + {b}"),
         _same("tl.sum({t}, {axis}, keep_dims=True)"),
     ),
-    "prod": FoldText(
+    "prod": Monoid(
         {"float": "1.0", "int": "1", "bool": "True"},
         _same("{a} * {b}"),
         _same("tl.reduce({t}, {axis}, lib.multiply, keep_dims=True)"),
     ),
-    "max": FoldText(
+    "max": Monoid(
         {"float": 'float("-inf")', "int": "LOWEST", "bool": "False"},
         {"float": "lib.nan_max({a}, {b})", "int": "tl.maximum({a}, {b})", "bool": "{a} | {b}"},
         {
@@ -49,7 +64,7 @@ FOLDS = {
             "bool": "tl.max({t}.to(tl.int32), {axis}, keep_dims=True) != 0",
         },
     ),
-    "min": FoldText(
+    "min": Monoid(
         {"float": 'float("inf")', "int": "HIGHEST", "bool": "True"},
         {"float": "lib.nan_min({a}, {b})", "int": "tl.minimum({a}, {b})", "bool": "{a} & {b}"},
         {
@@ -59,7 +74,58 @@ FOLDS = {
         },
     ),
 }
-FOLDS["any"], FOLDS["all"] = FOLDS["max"], FOLDS["min"]
+MONOIDS["any"], MONOIDS["all"] = MONOIDS["max"], MONOIDS["min"]
+MONOIDS |= {f"arg{extreme}": _of_places(extreme) for extreme in ("max", "min")}
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Two folds taken together: a state, each variable with its name, shape and identity; a block `{x}` enters it.
+
+    `{s[0]}` is the first variable, `{count}` how many terms a block has.
+    """
+
+    state: tuple[tuple[str, str, str], ...]
+    take: str
+    merge: str  # one state of many: of the parts of a row, or of lanes
+    end: str = ""  # the state as the second fold
+    counted: str = ""  # what a state a lane counts before it takes a block
+    left: tuple[str, ...] = ()  # as what such a state is merged
+    stored: tuple[str, ...] = ()  # what then stands for all
+
+
+ROW, LANE = "(ROWS, 1)", "(ROWS, BLOCK)"
+PAIRS = {
+    "max_sumexp": Paired(
+        (("{first}", ROW, 'float("-inf")'), ("{second}", ROW, "0.0")),
+        "{state} = lib.take_sumexp({state}, {x}{half})",
+        "lib.merge_sumexp({parts})",
+        "lib.shift_sumexp({state}, {shift}, {terms})",
+    ),
+    "moments": Paired(
+        (("{first}", ROW, "0.0"), ("{second}", ROW, "0.0"), ("{second}_count", ROW, "0.0")),
+        "{state} = lib.take_moments({state}, {x}, inside, {count})",
+        "lib.merge_moments({parts})",
+    ),
+}
+# A state a lane, merged behind the walk; and one of the whole program, as lines enter it.
+BY_LANE = {
+    "moments": replace(
+        PAIRS["moments"],
+        state=(("mean", LANE, "0.0"), ("squares", LANE, "0.0"), ("count", "(1, BLOCK)", "0.0")),
+        counted="{s[2]} += ({columns}).to({dtype})",
+        take="{s[0]}, {s[1]} = lib.take_each({state}, {x}, inside)",
+        left=("{s[0]} * {s[2]}", "{s[1]}", "{s[2]}"),
+        stored=("{first}", "{second}", "tl.sum({s[2]}, 1, keep_dims=True)"),
+    )
+}
+BY_LINES = {
+    "moments": replace(
+        PAIRS["moments"],
+        state=tuple((name, "()", start) for name, _, start in PAIRS["moments"].state),
+        take="{state} = lib.take_lines({state}, {x}, inside, {count})",
+    )
+}
 
 # All prefixes of a tile along axis 1.
 SCANS = {

@@ -11,15 +11,13 @@ from contextlib import contextmanager
 
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import (
-    NO_PLACE,
-    arg_helper,
     found,
     guard_text,
     place_of,
     start_text,
 )
-from tritongen.emit.folds import FOLDS, combined
-from tritongen.emit.tiles import open_tile, view
+from tritongen.emit.folds import MONOIDS, NO_PLACE, combined
+from tritongen.emit.tiles import open_tile, tile_view, view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
@@ -46,11 +44,10 @@ def nest_view(body: Body) -> KernelView:
 
 
 def box_view(body: Body) -> KernelView:
-    var = open_tile(body)
-    var["tiles"] = body.names.free("tiles")
+    tile = open_tile(body)
     all_values(body, "(ROWS, BLOCK)")
     doc = "A tile of ROWS x BLOCK elements a program, reducers as loops."
-    return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+    return tile_view(body, tile, ("ROWS", "BLOCK"), doc)
 
 
 def all_values(body: Body, shape: str) -> None:
@@ -94,7 +91,7 @@ def entered(body: Body, binders: tuple[ir.Binder, ...], counts: str) -> Iterator
 
 def accumulator(body: Body, nest: ir.Nest, name: str, shape: str) -> str:
     """The variable that a reducer collects in, set to what it starts from in every lane."""
-    term, is_arg = nest.fold.body.dtype, nest.fold.op.startswith("arg")
+    term, is_arg = nest.fold.body.dtype, nest.fold.is_place
     start = f"tl.full({shape}, {start_text(body, nest, term)}, {body.dtype(term)})"
     if not is_arg:
         return body.assign(name, start)
@@ -110,7 +107,7 @@ def accumulate(body: Body, nest: ir.Nest, total: str, shape: str) -> None:
     if guards := [guard_text(body, g) for g in reduce.guards]:
         mask = guards[0] if len(guards) == 1 else " & ".join(f"({g})" for g in guards)
         value = f"tl.where({mask}, {value[0]}, {start_text(body, nest, reduce.body.dtype)})", ATOM
-    if not reduce.op.startswith("arg"):
+    if not reduce.is_place:
         combine(body, nest, total, value)
         return
     if not free_indices(reduce) & {b.index for b in nest.box}:
@@ -118,11 +115,11 @@ def accumulate(body: Body, nest: ir.Nest, total: str, shape: str) -> None:
     place = place_of(body, nest)
     if guards:
         place = f"tl.where({mask}, {place}, {NO_PLACE})"
-    both = f"{arg_helper(nest)}({total}, {nest.name}, {value[0]}, {place})"
+    both = f"{MONOIDS[reduce.op].first}({total}, {nest.name}, {value[0]}, {place})"
     body.line(f"{total}, {nest.name} = {both}")
 
 
 def combine(body: Body, nest: ir.Nest, total: str, value: tuple[str, int]) -> None:
     """One accumulating line."""
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
-    body.line(combined(FOLDS[nest.fold.op].combine[kind], total, value))
+    body.line(combined(MONOIDS[nest.fold.op].combine[kind], total, value))

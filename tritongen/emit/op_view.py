@@ -5,6 +5,7 @@ Input: an op's plans. Output: a namespace of texts. Not here: the module around 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
@@ -42,7 +43,7 @@ def environment():
     """Jinja with line statements that read as Python comments; an undefined name is an error."""
     import jinja2
 
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder("templates")),
         line_statement_prefix="#%",
         undefined=jinja2.StrictUndefined,
@@ -50,6 +51,8 @@ def environment():
         keep_trailing_newline=True,
         autoescape=False,
     )
+    made.filters["lines"] = lambda lines, indent=4: f"\n{' ' * indent}".join(lines)
+    return made
 
 
 @dataclass(slots=True)
@@ -190,11 +193,9 @@ def pack_context(context: Context, pack: Pack) -> Context:
 
 
 def render_kernel(view: KernelView) -> str:
-    return (
-        environment()
-        .get_template(f"{view.template}.py.j2")
-        .render(kernel=view, var=SimpleNamespace(**view.var))
-    )
+    template = environment().get_template(f"{view.template}.py.j2")
+    text = template.render(kernel=view, var=SimpleNamespace(**view.var))
+    return re.sub("^ +\n", "", text, flags=re.MULTILINE)  # slots that no lines fill
 
 
 def _named(launch: LaunchView, single: bool) -> SimpleNamespace:

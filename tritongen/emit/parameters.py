@@ -6,6 +6,8 @@ with what the launch passes. Where values lie in memory is `places.py`'s busines
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tritongen.emit.names import Names, words_of
@@ -91,6 +93,13 @@ class Parameters:
         self.names.taken.add(name)
         self.assigned.add(name)
         return name
+
+    @contextmanager
+    def apart(self) -> Iterator[list[str]]:
+        """The lines printed within, for another slot than those around."""
+        lines, self.lines = self.lines, []
+        yield self.lines
+        self.lines = lines
 
     def fresh(self, wish: str) -> str:
         return self.names.free(wish)

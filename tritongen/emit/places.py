@@ -460,7 +460,8 @@ class Places(Parameters):
 def _run_name(run: tuple[str, ...], body: Places) -> str:
     axis = next(a for a in body.kernel.axes if run[0] in {d.index for d in a.digits})
     if len(run) == len(axis.digits):
-        return axis.name if len(run) > 1 or run[0] == ir.BATCH else run[0]
+        own = body.axis_var.get(axis.name) == axis.name or len(run) > 1 or run[0] == ir.BATCH
+        return axis.name if own else run[0]
     return "".join("b" if r == ir.BATCH else r for r in run)
 
 

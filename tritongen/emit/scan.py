@@ -15,19 +15,16 @@ from typing import Any
 
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import (
-    NO_PLACE,
-    arg_helper,
     end_text,
     found,
     place_of,
     start_text,
     term,
 )
-from tritongen.emit.folds import BEHIND, FOLDS, SCANS, combined
+from tritongen.emit.folds import BEHIND, MONOIDS, NO_PLACE, SCANS, combined
 from tritongen.emit.masked import choose_fill
-from tritongen.emit.tiles import open_tile, view, wide_tensors
+from tritongen.emit.tiles import in_blocks, name_axis, open_tile, view, wide_tensors
 from tritongen.emit.view import KernelView, Loop
-from tritongen.emit.walks import enter_loop, leave_loop, part_names
 from tritongen.ir import nodes as ir
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import same, tensors_read
@@ -44,7 +41,7 @@ def scan(body: Body) -> KernelView:
     values_a_row(body)
     carries = {n.name: declare(body, n, "carry", "(ROWS, 1)") for n in scans(body)}
     opening, body.lines = tuple(body.lines), []
-    loop = Loop((), walk(body, var, carries), ())
+    loop = Loop((), walk(body, carries), ())
     doc = "ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."
     return scan_view(body, var, ("ROWS", "BLOCK", "STAGES"), doc, opening, loop)
 
@@ -57,25 +54,24 @@ def scan_part(body: Body) -> KernelView:
     opening, body.lines = tuple(body.lines), []
     run = body.kernel.axes[1].run
     body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
-    saved = enter_loop(body)
     needed = needed_by_scans(body)
     masks: dict = {}
-    for nest in body.kernel.nests:
-        if is_reducer(nest):
-            taken = term_of(body, nest, var, nest.name in served, masks)
-            merge(body, nest, totals[nest.name], taken)
-        elif nest.name in needed and nest.name not in body.values:
-            body.value(nest)
-    lines = leave_loop(body, saved)
+    with in_blocks(body) as lines:
+        for nest in body.kernel.nests:
+            if is_reducer(nest):
+                taken = term_of(body, nest, nest.name in served, masks)
+                merge(body, nest, totals[nest.name], taken)
+            elif nest.name in needed and nest.name not in body.values:
+                body.value(nest)
     for nest in scans(body):
         for (name, _), value in zip(
             fold_state(nest), total_of(body, nest, totals[nest.name]), strict=True
         ):
-            at = f"{body.pointer(name)} + {place_in_scratch(var)} + {var['part']}"
+            at = f"{body.pointer(name)} + {place_in_scratch(var)} + part"
             body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
     names = ", ".join(n.name for n in scans(body))
     doc = f"Program (part, rows): the total of one CHUNK of {names}."
-    loop = Loop((), lines, tuple(body.lines))
+    loop = Loop((), tuple(lines), tuple(body.lines))
     return scan_view(body, var, ("ROWS", "BLOCK", "PARTS", "STAGES"), doc, opening, loop)
 
 
@@ -83,14 +79,12 @@ def scan_finish(body: Body) -> KernelView:
     """One part of some rows, from the totals of the parts before it."""
     var = open_scan(body, in_parts=True)
     values_a_row(body)
-    parts = var["parts"]
-    body.line(f"{parts} = tl.arange(0, PARTS)[None, :]")
-    before = f"{parts} {'>' if body.kernel.reverse else '<'} {var['part']}"
+    before = f"parts {'>' if body.kernel.reverse else '<'} part"
     carries = {}
     for nest in scans(body):
         loaded = []
         for (name, _), (start, _) in zip(fold_state(nest), starts(body, nest), strict=True):
-            at = f"{body.pointer(name)} + {place_in_scratch(var)} + {parts}"
+            at = f"{body.pointer(name)} + {place_in_scratch(var)} + parts"
             load = f"tl.load({at}, mask=({body.axis_mask['row']}) & ({before}), other={start})"
             loaded.append(body.assign(body.fresh(f"{name}s"), load))
         total = total_of(body, nest, tuple(loaded))
@@ -98,7 +92,7 @@ def scan_finish(body: Body) -> KernelView:
             total = (body.assign(body.fresh(state_names(body, nest, "carry")[0]), total[0]),)
         carries[nest.name] = total
     opening, body.lines = tuple(body.lines), []
-    loop = Loop((), walk(body, var, carries), ())
+    loop = Loop((), walk(body, carries), ())
     doc = "Program (part, rows): one CHUNK, from the totals of the parts before it."
     return scan_view(body, var, ("ROWS", "BLOCK", "PARTS", "STAGES"), doc, opening, loop)
 
@@ -110,38 +104,31 @@ def scans(body: Body) -> tuple[ir.Nest, ...]:
 
 def open_scan(body: Body, in_parts: bool = False, ordered: bool = True) -> dict[str, str]:
     """Names of the axes; `at` is where a block starts, which for a scan from the end goes down."""
-    var = open_tile(body)
+    tile = open_tile(body)
+    var = {"rows": tile.rows, "cols": tile.cols, "row_mask": body.axis_mask["row"]}
+    var |= {"col_mask": body.axis_mask["col"], "at": "start"}
     if len(body.kernel.axes) > 2:
-        digit, *more = digits = body.kernel.axes[2].digits
-        name = digit.index
-        if more or digit.index == ir.BATCH:
-            name = body.names.free("outer")
-        if len(digits) == 1:
-            body.index[digit.index] = name
-        var["outer"] = body.axis_var["outer"] = name
-        var["tiles"] = body.names.free("tiles")
-    start, cols = var["start"], var["cols"]
-    var["at"] = start
+        name_axis(body, body.kernel.axes[2], "outer")
+        var["outer"] = "outer"
     if in_parts:
-        names = part_names(body)
-        var |= {"part": names["part"], "parts": names["parts"]}
-        var["at"] = f"{var['part']} * CHUNK + {start}"
+        body.args.sizes["CHUNK"] = 'config["CHUNK"]'
+        var["at"] = "part * CHUNK + start"
     var["lanes"] = "tl.arange(0, BLOCK)[None, :].to(tl.int64)"
     if body.kernel.reverse and ordered:
         last, lane, turned = body.fresh("last"), body.fresh("i"), body.fresh("turned")
-        end = f"({var['part']} + 1) * CHUNK" if in_parts else f"tl.cdiv({cols}, BLOCK) * BLOCK"
+        end = "(part + 1) * CHUNK" if in_parts else f"tl.cdiv({tile.cols}, BLOCK) * BLOCK"
         body.prologue += (
             f"{last} = {end} - BLOCK",
             f"{lane} = tl.arange(0, BLOCK)[None, :]",
             "# Runs of RUN elements, the last one first: each a load, and no lanes to turn over.",
             f"{turned} = (BLOCK - RUN - {lane} // RUN * RUN + {lane} % RUN).to(tl.int64)",
         )
-        var |= {"turned": turned, "at": f"{last} - {start}", "lanes": turned}
+        var |= {"turned": turned, "at": f"{last} - start", "lanes": turned}
     return var
 
 
 def scan_view(body: Body, var, blocks, doc: str, opening, loop: Loop) -> KernelView:
-    flags = {"outer": "outer" in var}
+    flags = {"outer": "outer" in var, "merges": body.kernel.skeleton == "scan_finish"}
     blocks = (*blocks, "RUN") if "turned" in var else blocks
     return view(body, var, blocks, doc, lines=opening, loops=(loop,), flags=flags)
 
@@ -154,24 +141,25 @@ def values_a_row(body: Body) -> None:
             body.value(nest)
 
 
-def walk(body: Body, var: dict[str, str], carries: dict[str, State]) -> tuple[str, ...]:
+def walk(body: Body, carries: dict[str, State]) -> tuple[str, ...]:
     """One block: every value over the tile, the stores, and the carries for the next block."""
     run = body.kernel.axes[1].run
     body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
-    saved, totals = enter_loop(body), []
+    totals = []
     masks: dict[str, tuple[str, dict[tuple[Any, ...], str]]] = {}  # name, what is loaded under it
-    for nest in body.kernel.nests:
-        if is_reducer(nest):
-            taken = term_of(body, nest, var, nest.name in served, masks)
-            prefix(body, nest, carries[nest.name], taken)
-            totals.append((nest, taken))
-        elif nest.name not in body.values:
-            body.value(nest)
-        if nest.name in body.kernel.stores:
-            body.store(nest, body.values[nest.name][0])
-    for nest, taken in totals:
-        merge(body, nest, carries[nest.name], total_of(body, nest, taken))
-    return leave_loop(body, saved)
+    with in_blocks(body) as lines:
+        for nest in body.kernel.nests:
+            if is_reducer(nest):
+                taken = term_of(body, nest, nest.name in served, masks)
+                prefix(body, nest, carries[nest.name], taken)
+                totals.append((nest, taken))
+            elif nest.name not in body.values:
+                body.value(nest)
+            if nest.name in body.kernel.stores:
+                body.store(nest, body.values[nest.name][0])
+        for nest, taken in totals:
+            merge(body, nest, carries[nest.name], total_of(body, nest, taken))
+    return tuple(lines)
 
 
 def needed_by_scans(body: Body) -> set[str]:
@@ -189,13 +177,13 @@ def needed_by_scans(body: Body) -> set[str]:
 
 
 def place_in_scratch(var: dict[str, str]) -> str:
-    row = f"({var['outer']} * {var['rows']} + {var['row']})" if "outer" in var else var["row"]
+    row = f"(outer * {var['rows']} + row)" if "outer" in var else "row"
     return f"{row} * PARTS"
 
 
 # ---- one scan ------------------------------------------------------------------------------------
 def is_arg(nest: ir.Nest) -> bool:
-    return nest.fold.op.startswith("arg")
+    return nest.fold.is_place
 
 
 def starts(body: Body, nest: ir.Nest) -> list[tuple[str, str]]:
@@ -217,12 +205,12 @@ def declare(body: Body, nest: ir.Nest, what: str, shape: str) -> State:
     return names
 
 
-def term_of(body: Body, nest: ir.Nest, var, served: bool, masks: dict) -> State:
+def term_of(body: Body, nest: ir.Nest, served: bool, masks: dict) -> State:
     """The terms of one block, the identity where there is none."""
     tile = {n.name for n in body.kernel.nests}
-    with within_range(body, nest, var, masks) as mask:
-        served = served and (mask == var["inside"] or not tensors_read(nest.fold.body) & tile)
-        value = term(body, nest, var, served and not is_arg(nest))[0]
+    with within_range(body, nest, masks) as mask:
+        served = served and (mask == "inside" or not tensors_read(nest.fold.body) & tile)
+        value = term(body, nest, served and not is_arg(nest))[0]
         if not value.isidentifier():
             value = body.assign(body.fresh(f"{nest.name}_term"), value)
         if not is_arg(nest):
@@ -233,18 +221,18 @@ def term_of(body: Body, nest: ir.Nest, var, served: bool, masks: dict) -> State:
 
 
 @contextmanager
-def within_range(body: Body, nest: ir.Nest, var, masks: dict) -> Iterator[str]:
+def within_range(body: Body, nest: ir.Nest, masks: dict) -> Iterator[str]:
     """Where the terms do not fill the walked axis (`k < d` has none at 0), masks say so.
 
     `masks`: range -> (its name, what was loaded under it).
     """
-    checks = range_checks(body, nest, var["col"])
+    checks = range_checks(body, nest)
     if not checks:
-        yield var["inside"]
+        yield "inside"
         return
     text = " & ".join(f"({check})" for check in checks)
     if text not in masks:
-        masks[text] = body.assign(body.fresh("taken"), f"{var['inside']} & {text}"), {}
+        masks[text] = body.assign(body.fresh("taken"), f"inside & {text}"), {}
     name, loaded = masks[text]
     saved = body.together, body.axis_mask, body.cache
     body.together = dict.fromkeys(body.together, name)
@@ -255,26 +243,26 @@ def within_range(body: Body, nest: ir.Nest, var, masks: dict) -> Iterator[str]:
     body.together, body.axis_mask, body.cache = saved
 
 
-def range_checks(body: Body, nest: ir.Nest, col: str) -> list[str]:
+def range_checks(body: Body, nest: ir.Nest) -> list[str]:
     (b,) = nest.fold.binders
     (along,) = body.kernel.axes[1].digits
-    checks = [f"{col} >= {body.size(b.lo)[0]}"] if b.lo.terms else []
+    checks = [f"col >= {body.size(b.lo)[0]}"] if b.lo.terms else []
     if not same(body.context.facts, b.hi, along.hi):
-        checks.append(f"{col} < {body.size(b.hi)[0]}")
+        checks.append(f"col < {body.size(b.hi)[0]}")
     return checks
 
 
 def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
     """The value of the scan at each element of the block."""
     if is_arg(nest):
-        best, at, helper = body.fresh("best"), body.fresh("at"), arg_helper(nest)
+        best, at, helper = body.fresh("best"), body.fresh("at"), MONOIDS[nest.fold.op].first
         body.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper})")
         body.line(f"{best}, {nest.name} = {helper}({', '.join((*carry, best, at))})")
-        if nest.fold.guards or range_checks(body, nest, ""):
+        if nest.fold.guards or range_checks(body, nest):
             body.line(f"{nest.name} = {found(body, nest, nest.name)}")
     else:
         kind = ir.kind_of(nest.fold.body.dtype, body.op)
-        fold = FOLDS[nest.fold.op]
+        fold = MONOIDS[nest.fold.op]
         scanned = (behind if body.kernel.reverse else prefixes)(body, nest, kind, taken[0])
         body.assign(nest.name, fold.combine[kind].format(a=carry[0], b=scanned))
     body.values[nest.name] = (nest.name, ATOM)
@@ -288,7 +276,7 @@ def prefixes(body: Body, nest: ir.Nest, kind: str, x: str) -> str:
 
 def behind(body: Body, nest: ir.Nest, kind: str, x: str) -> str:
     """The same from the end, of a block whose runs stand the last one first."""
-    fold, helper = FOLDS[nest.fold.op], BEHIND[nest.fold.op][kind]
+    fold, helper = MONOIDS[nest.fold.op], BEHIND[nest.fold.op][kind]
     if kind == "bool":
         start = int(nest.fold.op in ("all", "min"))
         rest = f"({helper}({x}.to(tl.int32), {start}, RUN) != 0)"
@@ -302,10 +290,10 @@ def merge(body: Body, nest: ir.Nest, state: State, other: State) -> None:
     """state = state combined with other."""
     if is_arg(nest):
         pair = ", ".join(state)
-        body.line(f"{pair} = {arg_helper(nest)}({pair}, {', '.join(other)})")
+        body.line(f"{pair} = {MONOIDS[nest.fold.op].first}({pair}, {', '.join(other)})")
         return
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
-    fold = FOLDS[nest.fold.op]
+    fold = MONOIDS[nest.fold.op]
     loose = 1 if other[0].endswith("!= 0") else ATOM
     body.line(combined(fold.combine[kind], state[0], (other[0], loose)))
 
@@ -319,6 +307,5 @@ def total_of(body: Body, nest: ir.Nest, tile: State) -> State:
     if not is_arg(nest):
         return (end_text(body, nest, tile[0]),)
     best, at = body.fresh(f"{nest.name}_best"), body.fresh(f"{nest.name}_at")
-    pair = f"tl.reduce(({', '.join(tile)}), 1, {arg_helper(nest)}, keep_dims=True)"
-    body.line(f"{best}, {at} = {pair}")
+    body.line(f"{best}, {at} = {end_text(body, nest, ', '.join(tile))}")
     return best, at

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import guard_text
-from tritongen.emit.tiles import open_tile, view
+from tritongen.emit.tiles import open_tile, tile_view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, indices, walk
@@ -17,15 +17,14 @@ from tritongen.schedule.members import is_reducer
 
 
 def scatter(body: Body) -> KernelView:
-    var = open_tile(body)
-    var["tiles"] = body.names.free("tiles")
+    tile = open_tile(body)
     for nest in body.kernel.nests:
         if is_reducer(nest):
             add(body, nest)
         else:
             body.value(nest)
     doc = "A tile of ROWS x BLOCK terms a program, each added where it belongs."
-    return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+    return tile_view(body, tile, ("ROWS", "BLOCK"), doc)
 
 
 def add(body: Body, nest: ir.Nest) -> None:

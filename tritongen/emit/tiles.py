@@ -7,13 +7,15 @@ here and in `walks.py`, where the columns come in blocks.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import fold_resident
 from tritongen.emit.masked import choose_fill
+from tritongen.emit.row_views import RowsView, Tile
 from tritongen.emit.text import launch_text, mentions
 from tritongen.emit.view import KernelView, template_of
 from tritongen.ir import nodes as ir
@@ -39,36 +41,52 @@ def axis_name(body: Body, axis: Axis) -> str:
     return name
 
 
-def open_tile(body: Body) -> dict[str, str]:
-    """Names and masks of the two axes; {role: name} for the template."""
+def open_tile(body: Body) -> Tile:
+    """Both axes of a tile; their variables are called so whatever the spec calls its indices."""
     row, col = body.kernel.axes[:2]
-    var: dict[str, str] = {}
-    for role, position, wish in (("row", 0, "rows"), ("col", 1, "cols")):
-        axis = body.kernel.axes[position].run
-        var |= open_outer(body, role, body.kernel.axes[position].outer)
-        var[role] = axis_name(body, axis)
-        body.axis_var[axis.name] = var[role]
-        var[wish] = body.extent(axis.extent, wish) if axis.digits else "1"
-        body.axis_mask[axis.name] = f"{var[role]} < {var[wish]}"
-        var[f"{role}_low"] = ""
-        if len(axis.digits) == 1 and axis.digits[0].lo.terms:
-            low = body.size(axis.digits[0].lo)[0]
-            body.axis_mask[axis.name] = f"{var[role]} < {low} + {var[wish]}"
-            var[f"{role}_low"] = f"{low} + "
-        var[f"{role}_mask"] = body.axis_mask[axis.name]
-    var["inside"] = body.names.free("inside")
-    var["start"] = body.names.free("start")
-    var["step"] = body.names.free("step") if var["col_outer"] else ""
-    var["end"] = var["cols"]  # where a walk over the columns ends
-    blocks = f"{var['col_turns']} * {var['col_blocks']}" if var["col_outer"] else var["cols"]
-    var |= {"first": "0", "until": blocks}  # what a loop over the columns counts
-    var |= {"tile": "tl.program_id(0)", "height": "ROWS", "count": "PARTS"}
-    body.together = {frozenset({row.name, col.name}): var["inside"]}
-    body.along = innermost(body)
-    for axis, name in ((row, "rows"), (col, "cols")):
-        if axis.digits and axis.run.digits[-1].index == body.along:
-            body.say_multiple(var[name], launch_text(axis.run.extent))
-    return var
+    tile = Tile(**open_rows(body), **open_columns(body))
+    body.together = {frozenset({row.name, col.name}): "inside"}
+    return tile
+
+
+def open_rows(body: Body) -> dict[str, Any]:
+    axis, body.along = body.kernel.axes[0], innermost(body)
+    count_runs(body, axis.outer, "outer")
+    low, rows, end = open_axis(body, axis.run, "row")
+    return {"outer": bool(axis.outer.digits), "row_low": low, "rows": rows, "row_end": end}
+
+
+def open_columns(body: Body) -> dict[str, Any]:
+    axis = body.kernel.axes[1]
+    count_runs(body, axis.outer, "line")
+    lines = body.extent(axis.outer.extent, "lines") if axis.outer.digits else ""
+    low, cols, end = open_axis(body, axis.run, "col")
+    return {"lines": lines, "col_low": low, "cols": cols, "col_end": end}
+
+
+def count_runs(body: Body, axis: Axis, name: str) -> None:
+    """The variable of what no tile walks, which counts from 0."""
+    body.axis_var[axis.name] = name
+    if len(axis.digits) == 1 and not axis.digits[0].lo.terms:
+        body.index[axis.digits[0].index] = name
+
+
+def name_axis(body: Body, axis: Axis, name: str) -> None:
+    body.axis_var[axis.name] = name
+    if len(axis.digits) == 1:
+        body.index[axis.digits[0].index] = name
+
+
+def open_axis(body: Body, axis: Axis, name: str) -> tuple[str, str, str]:
+    """`first + ` of what a tile walks, how many elements it has, and where they end."""
+    name_axis(body, axis, name)
+    count, low = body.extent(axis.extent, f"{name}s") if axis.digits else "1", ""
+    if len(axis.digits) == 1 and (first := axis.digits[0].lo).terms:
+        low = f"{body.size(first)[0]} + "
+    body.axis_mask[axis.name] = f"{name} < {low}{count}"
+    if axis.digits and axis.digits[-1].index == body.along:
+        body.say_multiple(count, launch_text(axis.extent))
+    return low, count, low + count
 
 
 def innermost(body: Body) -> str:
@@ -82,16 +100,9 @@ def innermost(body: Body) -> str:
     return runs[-1][-1] if runs and runs[-1] else ""
 
 
-def open_outer(body: Body, role: str, outer: Axis) -> dict[str, str]:
-    """Names for the digits of an axis that no tile walks; "" where there are none."""
-    if not outer.digits:
-        return {f"{role}_outer": ""}
-    counted_from_0 = len(outer.digits) > 1 or not outer.digits[0].lo.terms
-    name = axis_name(body, outer) if counted_from_0 else body.names.free(outer.name)
-    body.axis_var[outer.name] = name
-    blocks = body.names.free("tiles" if role == "row" else "blocks")
-    turns = body.extent(outer.extent, f"{name}s") if role == "col" else ""
-    return {f"{role}_outer": name, f"{role}_blocks": blocks, f"{role}_turns": turns}
+def tile_view(body: Body, tile: Tile, blocks: tuple[str, ...], doc: str, **fields) -> KernelView:
+    """The view of a kernel whose own lines are those of the body so far."""
+    return view(body, {}, blocks, doc, RowsView, tile=tile, lines=tuple(body.lines), **fields)
 
 
 def view(
@@ -170,11 +181,10 @@ def flat(body: FlatBody) -> KernelView:
 
 
 def tile(body: Body) -> KernelView:
-    var = open_tile(body)
-    var["tiles"] = body.names.free("tiles")
+    opened = open_tile(body)
     straight_lines(body)
     doc = "A tile of ROWS x BLOCK elements a program."
-    return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+    return tile_view(body, opened, ("ROWS", "BLOCK"), doc)
 
 
 def strided(body: Body) -> KernelView:
@@ -196,23 +206,21 @@ def strided(body: Body) -> KernelView:
 
 
 def rows(body: Body) -> KernelView:
-    var = open_tile(body)
+    tile = open_tile(body)
     if decoded(body, body.kernel.axes[1]):
         body.short.add(body.kernel.axes[1].name)
-    var["col_cast"] = "" if body.short else ".to(tl.int64)"
-    fold_tile(body, var, wide_tensors(body))
+        tile = replace(tile, narrow="tl.int32")
+    fold_tile(body, wide_tensors(body))
     doc = "ROWS whole rows a program, held in registers: every element is read once."
-    return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+    return tile_view(body, tile, ("ROWS", "BLOCK"), doc)
 
 
-def fold_tile(
-    body: Body, var: dict[str, str], tensors: tuple[str, ...], axis: int | None = 1
-) -> None:
+def fold_tile(body: Body, tensors: tuple[str, ...], axis: int | None = 1) -> None:
     """All values of rows that are in registers; `tensors`: those that the mask of the tile covers."""
     body.fill, served = choose_fill(body.kernel.nests, tensors, body.kernel.axes[1])
     for nest in body.kernel.nests:
         if is_reducer(nest):
-            fold_resident(body, nest, var, nest.name in served, axis)
+            fold_resident(body, nest, nest.name in served, axis)
         elif nest.name not in body.values:
             tile_values(body, needs(body, nest.body) - set(body.values))
             body.value(nest)
@@ -229,16 +237,6 @@ def decoded(body: Body, axis: Axis) -> bool:
 
 def is_row_value(body: Body, nest: ir.Nest) -> bool:
     return {b.index for b in nest.box} == {d.index for d in body.kernel.axes[0].digits}
-
-
-def keep_spoken_sizes(body: Body, lines: Sequence[str]) -> None:
-    """Only the sizes that these lines, or the prologue, speak of stay parameters."""
-    spoken = " ".join((*lines, *body.prologue))
-    body.args.sizes = {
-        name: passed
-        for name, passed in body.args.sizes.items()
-        if re.search(rf"\b{re.escape(name)}\b", spoken)
-    }
 
 
 def straight_lines(body: Body) -> None:
@@ -297,3 +295,18 @@ def forget_tile(body: Body) -> None:
     for nest in body.kernel.nests:
         if not is_reducer(nest) and {b.index for b in nest.box} != row:
             body.values.pop(nest.name, None)
+
+
+@contextmanager
+def in_blocks(body: Body) -> Iterator[list[str]]:
+    """Lines within a loop over the columns: what is loaded or decoded in it is forgotten behind it."""
+    col = body.kernel.axes[1]
+    cache, assigned = dict(body.cache), set(body.assigned)
+    body.looping = frozenset(part.name for part in (col.outer, col.run))
+    with body.apart() as lines:
+        yield lines
+    body.cache, body.assigned, body.looping = cache, assigned, frozenset()
+    for axis in (col.outer, col.run):
+        for digit in axis.digits:
+            if body.index.get(digit.index) != body.axis_var[axis.name]:  # decoded in the loop
+                body.index.pop(digit.index, None)

@@ -1,0 +1,128 @@
+"""Every template of tiles and rows, rendered with plain slots, is a kernel: run by `test_templates.py`, with TRITON_INTERPRET=1.
+
+The slots say what a kernel author would: a load, a sum of a row, a store. Nothing of the compiler makes them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tritongen.emit.op_view import render_kernel
+from tritongen.emit.row_views import Fold, Part, RowsView, Tile, Variable, Walk
+from tritongen.runtime.load import load_text
+
+IMPORTS = "import triton\nimport triton.language as tl\n\n"
+TILE = Tile(rows="rows", row_end="rows", cols="cols", col_end="cols")
+# Rows of several lines that do not lie one behind the other: [lines, rows, cols].
+LINES = Tile(rows="rows", row_end="rows", cols="cols", col_end="cols", lines="lines")
+LOAD = "x = tl.load(x_ptr + row * cols + col, mask=inside, other=0.0)"
+LOAD_LINE = "x = tl.load(x_ptr + (line * rows + row) * cols + col, mask=inside, other=0.0)"
+WRITE = "tl.store(y_ptr + row * cols + col, x / total, mask=inside)"
+WRITE_LINE = "tl.store(y_ptr + (line * rows + row) * cols + col, x / total, mask=inside)"
+LANES = Variable("acc", "(ROWS, BLOCK)", "0.0", "tl.float32")
+ALL = "tl.sum(acc, 1, keep_dims=True)"
+OPERANDS = ("x_ptr", "y_ptr", "lines", "rows", "cols")
+
+
+def total(load: str, **fields) -> Fold:
+    return Fold(start=(LANES,), term=(load,), take="acc += x", **fields)
+
+
+def parts(load: str) -> tuple[Walk, ...]:
+    """What leaves the sum of one part, and what takes all of them."""
+    left = total(load, parts=(Part("sum_ptr", ALL),))
+    merged = Part("sum_ptr", loaded="sums", identity="0.0")
+    return Walk((left,)), Walk(
+        (Fold(result="total", reduce="tl.sum(sums, 1, keep_dims=True)", parts=(merged,)),)
+    )
+
+
+def kernel(template: str, constants: str, operands=OPERANDS, **fields):
+    parameters = (*operands, *(f"{name}: tl.constexpr" for name in constants.split()))
+    view = RowsView(template, template, template, parameters, (), {}, **fields)
+    return getattr(load_text(template, IMPORTS + render_kernel(view)), template)
+
+
+def operands(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.rand(shape) + 0.5
+    return x, torch.full_like(x, math.nan)
+
+
+ROWS, BLOCK = 4, 16
+
+
+@pytest.mark.parametrize("template", ["rows", "tile"])
+def test_whole_rows(template):
+    lines = (LOAD, "total = tl.sum(x, 1, keep_dims=True)", WRITE)
+    x, y = operands(6, 13)
+    run = kernel(template, "ROWS BLOCK", tile=TILE, lines=lines)
+    run[(2,)](x, y, 1, 6, 13, ROWS=ROWS, BLOCK=BLOCK)
+    torch.testing.assert_close(y, x / x.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_loop(lines):
+    load, write, tile = (LOAD_LINE, WRITE_LINE, LINES) if lines > 1 else (LOAD, WRITE, TILE)
+    walks = Walk((total(load, result="total", reduce=ALL),)), Walk(lines=(load, write))
+    x, y = operands(lines, 6, 37)
+    run = kernel("loop", "ROWS BLOCK", tile=tile, walks=walks)
+    run[(2,)](x, y, lines, 6, 37, ROWS=ROWS, BLOCK=BLOCK)
+    torch.testing.assert_close(y, x / x.sum((0, 2), keepdim=True))
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_parts(lines):
+    load, write, tile = (LOAD_LINE, WRITE_LINE, LINES) if lines > 1 else (LOAD, WRITE, TILE)
+    left, merged = parts(load)
+    x, y = operands(lines, 6, 37)
+    sums, totals, blocks = torch.full((6, 3), math.nan), torch.empty(6), lines * 3
+    args = x, y, lines, 6, 37, -(-blocks // 3) * (1 if lines > 1 else BLOCK), sums
+    given = (*OPERANDS, "CHUNK", "sum_ptr")
+    run = kernel("part", "ROWS BLOCK PARTS", operands=given, tile=tile, walks=(left,))
+    run[(3, 2)](*args, ROWS=ROWS, BLOCK=BLOCK, PARTS=3)
+    torch.testing.assert_close(sums.sum(1), x.sum((0, 2)))
+
+    written = (Walk(lines=(load, write)),)
+    given_all = {"operands": given, "tile": tile, "merged": (merged,), "walks": written}
+    run = kernel("part", "ROWS BLOCK PARTS LANES", **given_all)
+    run[(3, 2)](*args, ROWS=ROWS, BLOCK=BLOCK, PARTS=3, LANES=4)
+    torch.testing.assert_close(y, x / x.sum((0, 2), keepdim=True))
+
+    stored = Walk(merged.folds, after=("tl.store(y_ptr + row, total, mask=row < rows)",))
+    run = kernel("merge", "MERGE PARTS", operands=given, tile=tile, merged=(stored,))
+    sums = torch.nn.functional.pad(sums, (0, 1))
+    run[(2,)](x, totals, *args[2:-1], sums, MERGE=ROWS, PARTS=4)
+    torch.testing.assert_close(totals, x.sum((0, 2)))
+
+
+def test_a_relay():
+    left, merged = parts(LOAD)
+    x, y = operands(6, 37)
+    turns, sums = torch.zeros(3, dtype=torch.int32), torch.full((6, 3), math.nan)
+    walks = left, Walk(lines=(LOAD, WRITE))
+    fields = {"tile": TILE, "walks": walks, "merged": (merged,), "counter": "turns_ptr"}
+    given = (*OPERANDS, "turns_ptr", "sum_ptr")
+    run = kernel("relay", "ROWS BLOCK LANES AHEAD", operands=given, **fields)
+    blocks, ahead = 2 * 3, 2
+    grid = (blocks + 3 + ahead,)
+    run[grid](x, y, 1, 6, 37, turns, sums, ROWS=ROWS, BLOCK=BLOCK, LANES=4, AHEAD=ahead)
+    torch.testing.assert_close(y, x / x.sum(1, keepdim=True))
+
+
+def test_rows_of_lines():
+    x, y = operands(3, 6, 13)
+    lines = (LOAD_LINE, "total = tl.sum(x)", WRITE_LINE)
+    run = kernel("lines", "LINES BLOCK", tile=LINES, lines=lines)
+    run[(6,)](x, y, 3, 6, 13, LINES=4, BLOCK=BLOCK)
+    torch.testing.assert_close(y, x / x.sum((0, 2), keepdim=True))
+
+    y.fill_(math.nan)
+    state = Variable("total", "()", "0.0", "tl.float32")
+    summed = Fold(start=(state,), term=(LOAD_LINE,), take="total += tl.sum(x)")
+    walks = Walk((summed,)), Walk(lines=(LOAD_LINE, WRITE_LINE))
+    run = kernel("lines_loop", "LINES BLOCK", tile=LINES, walks=walks)
+    run[(6,)](x, y, 3, 6, 13, LINES=2, BLOCK=BLOCK)
+    torch.testing.assert_close(y, x / x.sum((0, 2), keepdim=True))

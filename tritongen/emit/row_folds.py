@@ -1,0 +1,251 @@
+"""The folds of a level as templates see them: what each starts from, how a block enters it, what it comes to.
+
+Input: a `Level` and the `Body` that prints it. Output: `Fold`s, pairs before the others: `walked` for a kernel that
+meets the terms, `merged` for one that loads what such kernels left. The texts are rows of `folds.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from tritongen.emit.body import Body
+from tritongen.emit.fold_lines import end_text, found, place_of, start_text, term, term_mask
+from tritongen.emit.folds import MONOIDS, NO_PLACE, PAIRS, Paired, combined
+from tritongen.emit.row_views import Fold, Lines, Part, Variable
+from tritongen.emit.text import launch_text, precedence_of, wrap
+from tritongen.emit.tiles import forget_tile, in_blocks, needs, tile_values
+from tritongen.ir import nodes as ir
+from tritongen.ir.bounds import takes_all
+from tritongen.ir.functions import ATOM, SUM, TERM
+from tritongen.schedule.canonical import tensors_read
+from tritongen.schedule.classes.rows import fold_state
+from tritongen.schedule.paired import state_of
+from tritongen.schedule.plan import Level, Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How a kernel walks: how many terms a block has, the number of its first one, whether it meets all."""
+
+    count: str
+    first: str = "0"
+    final: bool = True
+    pairs: Mapping[str, Paired] = field(default_factory=lambda: PAIRS)
+
+
+def walked(body: Body, level: Level, steps: Steps, served: Set[str]) -> tuple[Fold, ...]:
+    """One pass over the columns; `served`: the folds whose masked lanes hold what they start from."""
+    folds = _folds(body, level, steps.pairs)
+    starts = [fold.start() for fold in folds]
+    with in_blocks(body):
+        taken = [fold.take(steps, fold.name in served) for fold in folds]
+    forget_tile(body)
+    ends = [fold.end(steps) for fold in folds]
+    stages = zip(starts, taken, ends, strict=True)
+    return tuple(Fold(start, lines, take, *end) for start, (lines, take), end in stages)
+
+
+def merged(body: Body, level: Level, pairs: Mapping[str, Paired] = PAIRS) -> tuple[Fold, ...]:
+    """What the parts of the rows left."""
+    return tuple(fold.merge() for fold in _folds(body, level, pairs))
+
+
+def _folds(body: Body, level: Level, pairs: Mapping[str, Paired]) -> list[_Single | _Pair]:
+    paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
+    alone = (n for n in level.folds if n not in paired)
+    nests = {n.name: n for n in body.kernel.nests}
+    joint = [_Pair(body, pair, pairs) for pair in level.pairs]
+    return [*joint, *(_Single(body, nests[name]) for name in alone)]
+
+
+def loaded_parts(body: Body, states: Lines, identities: Lines) -> tuple[Part, ...]:
+    return tuple(
+        Part(body.pointer(state), loaded=body.fresh(f"{state}s"), identity=identity)
+        for state, identity in zip(states, identities, strict=True)
+    )
+
+
+def stored_parts(body: Body, states: Lines, values: Lines) -> tuple[Part, ...]:
+    return tuple(Part(body.pointer(s), v) for s, v in zip(states, values, strict=True))
+
+
+class _Single:
+    """A fold by itself: an accumulator a lane, and the place of what it holds where that is wanted."""
+
+    def __init__(self, body: Body, nest: ir.Nest):
+        self.body, self.nest, self.name = body, nest, nest.name
+        self.monoid, self.states = MONOIDS[nest.fold.op], tuple(s for s, _ in fold_state(nest))
+        self.places = nest.fold.is_place
+        self.all = takes_all(nest.fold, body.context.facts)
+        self.names: tuple[str, ...] = ()
+
+    def start(self) -> tuple[Variable, ...]:
+        body, terms, shape = self.body, self.nest.fold.body.dtype, "(ROWS, BLOCK)"
+        dtype, identity = body.dtype(terms), start_text(body, self.nest, terms)
+        if not self.places:
+            self.names = (body.fresh(f"{self.name}_acc"),)
+            return (Variable(self.names[0], shape, identity, dtype),)
+        best, at = self.names = body.fresh(f"{self.name}_best"), body.fresh(f"{self.name}_at")
+        nowhere = "-1" if self.all else NO_PLACE
+        return (
+            Variable(best, shape, identity, dtype),
+            Variable(at, shape, nowhere, place_dtype(body)),
+        )
+
+    def take(self, steps: Steps, served: bool) -> tuple[Lines, str]:
+        body, nest = self.body, self.nest
+        with body.apart() as lines:
+            tile_values(body, needs(body, nest.fold.body) - set(body.values))
+            value = term(body, nest, served)
+            if not self.places:
+                kind = ir.kind_of(nest.fold.body.dtype, body.op)
+                return tuple(lines), combined(self.monoid.combine[kind], self.names[0], value)
+            place, function = place_of(body, nest), self.monoid.next
+            if not self.all:
+                place = f"tl.where({term_mask(body, nest)}, {place}, {NO_PLACE})"
+                function = self.monoid.first
+            place = f"{wrap((place, precedence_of(place)), ATOM)}.to({place_dtype(body)})"
+            state = ", ".join(self.names)
+            forget_tile(body)
+        return tuple(lines), f"{state} = {function}({state}, {value[0]}, {place})"
+
+    def end(self, steps: Steps) -> tuple[str, str, Lines, tuple[Part, ...]]:
+        body, nest = self.body, self.nest
+        reduce = end_text(body, nest, ", ".join(self.names))
+        if not self.places:
+            if not steps.final:
+                return "", "", (), stored_parts(body, self.states, (reduce,))
+            name = body.variable(self.name)
+            body.values[self.name] = (name, ATOM)
+            return name, reduce, (), ()
+        best, at = self.names[0], self.name if steps.final else self.names[1]
+        place = found(body, nest, at) if steps.final else at
+        if self.all:  # where nothing was larger than what an empty lane holds, all are equal
+            place = f"tl.where({at} < 0, {steps.first}, {at})"
+        finish = (f"{at} = {place}.to(tl.int64)",)
+        if steps.final:
+            body.values[self.name] = (at, ATOM)
+            return f"{best}, {at}", reduce, finish, ()
+        return f"{best}, {at}", reduce, finish, stored_parts(body, self.states, (best, at))
+
+    def merge(self) -> Fold:
+        body, nest = self.body, self.nest
+        identities = start_text(body, nest, nest.fold.body.dtype), NO_PLACE
+        parts = loaded_parts(body, self.states, identities[: len(self.states)])
+        reduce = end_text(body, nest, ", ".join(part.loaded for part in parts))
+        if not self.places:
+            name = body.variable(self.name)
+            body.values[self.name] = (name, ATOM)
+            return Fold(result=name, reduce=reduce, parts=parts)
+        body.values[self.name] = (self.name, ATOM)
+        finish = () if self.all else (f"{self.name} = {found(body, nest, self.name)}",)
+        best = body.fresh(f"{self.name}_best")
+        return Fold(result=f"{best}, {self.name}", reduce=reduce, finish=finish, parts=parts)
+
+
+class _Pair:
+    """Two folds in one state a row, or a lane."""
+
+    def __init__(self, body: Body, pair: Pair, pairs: Mapping[str, Paired]):
+        self.body, self.pair, self.name = body, pair, pair.first
+        self.monoid, self.states = pairs[pair.kind], state_of(pair)
+        self.results = pair.first, pair.second
+        self.names: tuple[str, ...] = ()
+
+    def text(self, template: str, names: Lines = (), **given: str) -> str:
+        folds = {"first": self.pair.first, "second": self.pair.second}
+        return template.format(s=names, state=", ".join(names), **folds, **given)
+
+    def start(self) -> tuple[Variable, ...]:
+        body, dtype, variables = self.body, self.body.dtype("compute"), []
+        for template, shape, identity in self.monoid.state:
+            name = self.text(template)
+            if name not in self.results or name in body.assigned:
+                name = body.fresh(name)
+            body.assigned.add(name)
+            variables.append(Variable(name, shape, identity, dtype))
+        self.names = tuple(v.name for v in variables)
+        return tuple(variables)
+
+    def take(self, steps: Steps, served: bool) -> tuple[Lines, str]:
+        body, pair = self.body, self.pair
+        first = next(n for n in body.kernel.nests if n.name == pair.first)
+        with body.apart() as lines:
+            tile_values(body, needs(body, first.fold.body) - set(body.values))
+            x = term(body, first, served)[0]
+            x = x if x.isidentifier() else body.assign(body.fresh("t"), x)
+            if self.monoid.counted:
+                given = {"columns": body.axis_mask["col"], "dtype": body.dtype("compute")}
+                body.line(self.text(self.monoid.counted, self.names, **given))
+            half = f", {body.half(pair.stored)}" if pair.stored else ""
+        taken = self.text(self.monoid.take, self.names, x=x, half=half, count=steps.count)
+        return tuple(lines), taken
+
+    def end(self, steps: Steps) -> tuple[str, str, Lines, tuple[Part, ...]]:
+        if steps.final:
+            return "", "", self.finish(self.names), ()
+        if not self.monoid.left:
+            return "", "", (), stored_parts(self.body, self.states, self.names)
+        reduce = self.merging(tuple(self.text(left, self.names) for left in self.monoid.left))
+        return ", ".join(self.results), reduce, (), self.stored(self.names)
+
+    def merging(self, states: Lines) -> str:
+        self.body.assigned |= set(self.results)
+        return self.text(self.monoid.merge, parts=", ".join(states))
+
+    def stored(self, names: Lines) -> tuple[Part, ...]:
+        """What stands for all states whose lanes have these names."""
+        values = tuple(self.text(value, names) for value in self.monoid.stored)
+        return stored_parts(self.body, self.states, values)
+
+    def merge(self) -> Fold:
+        identities = tuple(identity for _, _, identity in self.monoid.state)
+        parts = loaded_parts(self.body, self.states, identities)
+        loaded = tuple(part.loaded for part in parts)
+        reduce = self.merging(loaded)
+        left = self.stored(loaded) if self.monoid.stored else ()
+        finish = () if left else self.finish(self.results)
+        return Fold((), (), "", ", ".join(self.results), reduce, finish, parts, left)
+
+    def finish(self, names: Lines) -> Lines:
+        """The state as the values of the two folds."""
+        body, pair = self.body, self.pair
+        body.values[pair.first] = (names[0], ATOM)
+        with body.apart() as lines:
+            if self.monoid.end and pair.shift is not None:
+                needed = row_needs(body, pair.shift) - set(body.values)
+                for nest in body.kernel.nests:  # what the shift is computed from
+                    if nest.name in needed:
+                        body.value(nest)
+                given = {"shift": body.expr(pair.shift)[0], "terms": terms(body)}
+                body.line(f"{names[1]} = {self.text(self.monoid.end, names[:2], **given)}")
+        body.values[pair.second] = (names[1], ATOM)
+        return tuple(lines)
+
+
+def terms(body: Body) -> str:
+    """How many terms a row has."""
+    axis = body.kernel.axes[1]
+    lines = f"{body.extent(axis.outer.extent, 'lines')} * " if axis.outer.digits else ""
+    return f"{lines}{body.extent(axis.run.extent, 'cols')}"
+
+
+def place_dtype(body: Body) -> str:
+    """What the terms of a row are numbered in: 32 bits where they are enough."""
+    cols = wrap((launch_text(body.kernel.axes[1].extent), SUM), TERM)
+    passed = f"tl.int32 if {cols} < 2**31 else tl.int64"
+    return body.parameter(body.args.constants, "PLACE", passed)
+
+
+def row_needs(body: Body, expr: ir.Expr) -> set[str]:
+    """The row values that an expression depends on."""
+    nests = {n.name: n for n in body.kernel.nests if not isinstance(n.body, ir.Reduce)}
+    needed: set[str] = set()
+    waiting = [expr]
+    while waiting:
+        for tensor in tensors_read(waiting.pop()):
+            if tensor in nests and tensor not in needed:
+                needed.add(tensor)
+                waiting.append(nests[tensor].body)
+    return needed

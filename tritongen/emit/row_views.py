@@ -1,0 +1,91 @@
+"""What the templates of tiles and rows see: where the axes end, and what each fold does where.
+
+`row` and `col` are those of a tile whatever the spec calls its indices; `outer` and `line` count the runs of rows
+and of columns where these are no one run of memory. Texts are expressions, or lines of the spec: the kernel around
+them is the template's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tritongen.emit.view import KernelView
+
+Lines = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How many rows and columns there are, and where they begin and end; of one run, where there are several."""
+
+    rows: str = ""
+    row_end: str = ""
+    row_low: str = ""  # "first + ", where that is not 0
+    outer: bool = False  # whether rows are several runs, counted by `outer`
+    cols: str = ""
+    col_end: str = ""
+    col_low: str = ""
+    lines: str = ""  # how many runs the columns are, counted by `line`; "" for one
+    narrow: str = ""  # what columns are counted in where they are divided, other than 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One of a fold's state, as it is before the first term."""
+
+    name: str
+    shape: str
+    identity: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A variable in scratch, one element a part of each row: stored from `value`, loaded as `loaded`."""
+
+    pointer: str
+    value: str = ""
+    loaded: str = ""
+    identity: str = ""  # what a part that does not exist left
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A fold, or a pair of them: the steps that a kernel takes it through, in this order."""
+
+    start: tuple[Variable, ...] = ()
+    term: Lines = ()  # of the spec: what a block of the row is
+    take: str = ""  # how it enters the state
+    result: str = ""
+    reduce: str = ""  # the state of lanes or parts as one a row; "" where it is that already
+    finish: Lines = ()  # of the state a row: what the fold is
+    parts: tuple[Part, ...] = ()
+    left: tuple[Part, ...] = ()  # what is merged of those, left in the place of the first
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One pass over the columns, or what those of other kernels left: its folds, then the values of rows behind."""
+
+    folds: tuple[Fold, ...] = ()
+    lines: Lines = ()  # in the pass: values over the tile, and their stores
+    after: Lines = ()
+    opening: Lines = ()  # what is decoded and computed for it alone
+
+    @property
+    def start(self) -> tuple[Variable, ...]:
+        return tuple(variable for fold in self.folds for variable in fold.start)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsView(KernelView):
+    tile: Tile = Tile()
+    merged: tuple[Walk, ...] = ()  # what other kernels left
+    walks: tuple[Walk, ...] = ()
+    number: str = "row"  # of a row among all
+    counter: str = ""  # where the programs of a relay count
+
+    @property
+    def merges(self) -> bool:
+        """Whether there are folds in what they left, not only values of rows to compute again."""
+        return any(walk.folds for walk in self.merged)
