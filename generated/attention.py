@@ -21,8 +21,8 @@ from tritongen import lib, runtime
 
 @triton.jit
 def attention_s_persistent(
-    q_tiles, k__tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_m, s_n,
-    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    q_tiles, k_tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_m, s_n,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -44,9 +44,9 @@ def attention_s_persistent(
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             k_ = (
-                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K__TURNED
-                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
@@ -69,8 +69,8 @@ def attention_s_persistent(
 
 @triton.jit
 def attention_s_strips(
-    q_tiles, k__tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_m, s_n,
-    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    q_tiles, k_tiles, s_tiles, s_ptr, scale, batches, S, L, E, s_batch, s_m, s_n,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
     SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -89,9 +89,9 @@ def attention_s_strips(
         s_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
             k_ = (
-                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K__TURNED
-                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
@@ -138,8 +138,8 @@ def attention_s_strips(
 
 @triton.jit
 def attention_s_parts(
-    q_tiles, k__tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
-    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -164,9 +164,9 @@ def attention_s_parts(
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             k_ = (
-                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K__TURNED
-                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
@@ -182,8 +182,8 @@ def attention_s_parts(
 
 @triton.jit
 def attention_s_tiles(
-    q_ptr, k__ptr, s_ptr, scale, batches, S, L, E, q_batch, q_m, q_e2, k__batch, k__n,
-    k__e2, s_batch, s_m, s_n,
+    q_ptr, k_ptr, s_ptr, scale, batches, S, L, E, q_batch, q_m, q_e2, k_batch, k_n, k_e2,
+    s_batch, s_m, s_n,
     PRECISION: tl.constexpr, SCALE_IS_TENSOR: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -204,7 +204,7 @@ def attention_s_tiles(
             other=0.0,
         )
         k_ = tl.load(
-            k__ptr + batch * k__batch + n * k__n + k[:, None] * k__e2,
+            k_ptr + batch * k_batch + n * k_n + k[:, None] * k_e2,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
@@ -216,8 +216,8 @@ def attention_s_tiles(
 
 @triton.jit
 def attention_s_pointer_parts(
-    q_ptr, k__ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_m, q_e2, k__batch, k__n,
-    k__e2, CHUNK,
+    q_ptr, k_ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_m, q_e2, k_batch, k_n, k_e2,
+    CHUNK,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -239,7 +239,7 @@ def attention_s_pointer_parts(
             other=0.0,
         )
         k_ = tl.load(
-            k__ptr + batch * k__batch + n * k__n + k[:, None] * k__e2,
+            k_ptr + batch * k_batch + n * k_n + k[:, None] * k_e2,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
@@ -278,8 +278,8 @@ def attention_s_combine(
 
 
 @triton.jit
-def attention_m__rows(
-    s_ptr, m__ptr, o_sum2_ptr, rows, L, s_row, s_col, m__row, o_sum2_row,
+def attention_m_rows(
+    s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_col, m_row, o_sum2_row,
     HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
@@ -291,15 +291,15 @@ def attention_m__rows(
     inside = (row < rows) & (col < L)
     s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
     m_ = tl.reduce(s, 1, lib.nan_max, keep_dims=True)
-    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
+    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
     p = lib.exp(s - m_, HALF)
     o_sum2 = tl.sum(p, 1, keep_dims=True)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_m__loop(
-    s_ptr, m__ptr, o_sum2_ptr, rows, L, s_row, s_col, m__row, o_sum2_row,
+def attention_m_loop(
+    s_ptr, m_ptr, o_sum2_ptr, rows, L, s_row, s_col, m_row, o_sum2_row,
     HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
@@ -315,13 +315,13 @@ def attention_m__loop(
         s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, s, HALF)
     o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
-    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
+    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_m__part(
-    s_ptr, m__part_ptr, o_sum2_part_ptr, rows, L, s_row, s_col, CHUNK,
+def attention_m_part(
+    s_ptr, m_part_ptr, o_sum2_part_ptr, rows, L, s_row, s_col, CHUNK,
     HALF: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -339,33 +339,33 @@ def attention_m__part(
         inside = (row < rows) & (col < L)
         s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, s, HALF)
-    tl.store(m__part_ptr + row * PARTS + part, m_, mask=row < rows)
+    tl.store(m_part_ptr + row * PARTS + part, m_, mask=row < rows)
     tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_m__finish(
-    m__part_ptr, o_sum2_part_ptr, m__ptr, o_sum2_ptr, rows, L, m__row, o_sum2_row,
+def attention_m_finish(
+    m_part_ptr, o_sum2_part_ptr, m_ptr, o_sum2_ptr, rows, L, m_row, o_sum2_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    m__parts = tl.load(
-        m__part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
+    m_parts = tl.load(
+        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
     )
     o_sum2_parts = tl.load(
         o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    m_, o_sum2 = lib.merge_sumexp(m__parts, o_sum2_parts)
+    m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
     o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
-    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
+    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
 def attention_o_tiles(
-    m__ptr, s_ptr, v_ptr, o_sum2_ptr, o_ptr, batches, S, E, L, m__batch, m__m, s_batch, s_m,
+    m_ptr, s_ptr, v_ptr, o_sum2_ptr, o_ptr, batches, S, E, L, m_batch, m_m, s_batch, s_m,
     s_j, v_batch, v_j, v_n, o_sum2_batch, o_sum2_m, o_batch, o_m, o_n,
     HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -377,7 +377,7 @@ def attention_o_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    m_ = tl.load(m__ptr + batch * m__batch + m * m__m, mask=m < S)
+    m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -403,8 +403,8 @@ def attention_o_tiles(
 
 @triton.jit
 def attention_o_parts(
-    m__ptr, s_ptr, v_ptr, o_sum_parts_ptr, batches, S, E, L, m__batch, m__m, s_batch, s_m,
-    s_j, v_batch, v_j, v_n, CHUNK,
+    m_ptr, s_ptr, v_ptr, o_sum_parts_ptr, batches, S, E, L, m_batch, m_m, s_batch, s_m, s_j,
+    v_batch, v_j, v_n, CHUNK,
     HALF: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -418,7 +418,7 @@ def attention_o_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    m_ = tl.load(m__ptr + batch * m__batch + m * m__m, mask=m < S)
+    m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -686,9 +686,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
         )
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k__tiles, k__turned = lib.tiles(
-            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
+        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * sms,
@@ -699,8 +697,8 @@ def launch_attention_s(q, k_, s, scale) -> None:
             ),
         )
         attention_s_parts[grid](
-            q_tiles, k__tiles, s_sum_parts, B * H, S, L, E,
-            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"], num_stages=config["num_stages"],
@@ -713,9 +711,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
         )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k__tiles, k__turned = lib.tiles(
-            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
+        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_tiles = lib.tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
         grid = (
             min(
@@ -724,8 +720,8 @@ def launch_attention_s(q, k_, s, scale) -> None:
             ),
         )
         attention_s_persistent[grid](
-            q_tiles, k__tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
-            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION,
+            q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
@@ -733,9 +729,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
         )  # fmt: skip
     elif variant == "strips":
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k__tiles, k__turned = lib.tiles(
-            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
+        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_tiles = lib.tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"])
         grid = (
             min(
@@ -744,8 +738,8 @@ def launch_attention_s(q, k_, s, scale) -> None:
             ),
         )
         attention_s_strips[grid](
-            q_tiles, k__tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
-            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION,
+            q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
@@ -780,7 +774,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
         )  # fmt: skip
 
 
-def choose_attention_m_(
+def choose_attention_m(
     rows: int, cols: int, across: bool, aligned: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -828,7 +822,7 @@ def choose_attention_m_(
     )  # fmt: skip
 
 
-def launch_attention_m_(q, k_, s, m_, o_sum2) -> None:
+def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
     """Computes m_, o_sum2 by the variant that fits, unchecked."""
     B = q.shape[0]
     H = q.shape[1]
@@ -842,33 +836,33 @@ def launch_attention_m_(q, k_, s, m_, o_sum2) -> None:
     across = 0 < s.stride(0) < s.stride(1)
     aligned = math.gcd(cols, s.stride(0)) * s.element_size() % 8 == 0
     sms = lib.multiprocessors(s.device)
-    variant, config = choose_attention_m_(rows, cols, across, aligned, sms)
+    variant, config = choose_attention_m(rows, cols, across, aligned, sms)
     if variant == "split":
         m__part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
         o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
         grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
-        attention_m__part[grid](
+        attention_m_part[grid](
             s, m__part, o_sum2_part, B * H * S, L, *s.stride(),
             HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
             CHUNK=config["CHUNK"], num_warps=config["num_warps"],
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
-        attention_m__finish[grid](
+        attention_m_finish[grid](
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
             enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
         )  # fmt: skip
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
-        attention_m__rows[grid](
+        attention_m_rows[grid](
             s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
             HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, config["ROWS"]),)
-        attention_m__loop[grid](
+        attention_m_loop[grid](
             s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
             HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **config,
@@ -1012,7 +1006,7 @@ def launch_attention(q, k_, v, o, scale) -> None:
     m_ = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2 = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     launch_attention_s(q, k_, s, scale)
-    launch_attention_m_(q, k_, s, m_, o_sum2)
+    launch_attention_m(q, k_, s, m_, o_sum2)
     launch_attention_o(q, k_, v, s, m_, o_sum2, o)
 
 
@@ -1113,9 +1107,9 @@ def attention(
 
 @triton.jit
 def attention_backward_s_sum_persistent(
-    q_tiles, k__tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_m,
+    q_tiles, k_tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_m,
     s_sum_n,
-    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1136,9 +1130,9 @@ def attention_backward_s_sum_persistent(
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             k_ = (
-                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K__TURNED
-                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
@@ -1162,9 +1156,9 @@ def attention_backward_s_sum_persistent(
 
 @triton.jit
 def attention_backward_s_sum_strips(
-    q_tiles, k__tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_m,
+    q_tiles, k_tiles, s_sum_tiles, s_sum_ptr, batches, S, L, E, s_sum_batch, s_sum_m,
     s_sum_n,
-    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1182,9 +1176,9 @@ def attention_backward_s_sum_strips(
         s_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
             k_ = (
-                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K__TURNED
-                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             q = (
                 q_tiles.load([batch.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
@@ -1232,8 +1226,8 @@ def attention_backward_s_sum_strips(
 
 @triton.jit
 def attention_backward_s_sum_parts(
-    q_tiles, k__tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
-    Q_TURNED: tl.constexpr, K__TURNED: tl.constexpr, PRECISION: tl.constexpr,
+    q_tiles, k_tiles, s_sum_parts_ptr, batches, S, L, E, CHUNK,
+    Q_TURNED: tl.constexpr, K_TURNED: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1258,9 +1252,9 @@ def attention_backward_s_sum_parts(
                 else q_tiles.load([batch.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
             )
             k_ = (
-                k__tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
-                if K__TURNED
-                else k__tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+                k_tiles.load([batch.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([batch.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
             )
             s_sum = tl.dot(q, k_, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
 
@@ -1276,7 +1270,7 @@ def attention_backward_s_sum_parts(
 
 @triton.jit
 def attention_backward_s_sum_tiles(
-    q_ptr, k__ptr, s_sum_ptr, batches, S, L, E, q_batch, q_m, q_e2, k__batch, k__n, k__e2,
+    q_ptr, k_ptr, s_sum_ptr, batches, S, L, E, q_batch, q_m, q_e2, k_batch, k_n, k_e2,
     s_sum_batch, s_sum_m, s_sum_n,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1297,7 +1291,7 @@ def attention_backward_s_sum_tiles(
             other=0.0,
         )
         k_ = tl.load(
-            k__ptr + batch * k__batch + n * k__n + k[:, None] * k__e2,
+            k_ptr + batch * k_batch + n * k_n + k[:, None] * k_e2,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
@@ -1308,8 +1302,8 @@ def attention_backward_s_sum_tiles(
 
 @triton.jit
 def attention_backward_s_sum_pointer_parts(
-    q_ptr, k__ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_m, q_e2, k__batch, k__n,
-    k__e2, CHUNK,
+    q_ptr, k_ptr, s_sum_parts_ptr, batches, S, L, E, q_batch, q_m, q_e2, k_batch, k_n, k_e2,
+    CHUNK,
     PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1331,7 +1325,7 @@ def attention_backward_s_sum_pointer_parts(
             other=0.0,
         )
         k_ = tl.load(
-            k__ptr + batch * k__batch + n * k__n + k[:, None] * k__e2,
+            k_ptr + batch * k_batch + n * k_n + k[:, None] * k_e2,
             mask=(n < L) & (k[:, None] < E),
             other=0.0,
         )
@@ -1367,8 +1361,8 @@ def attention_backward_s_sum_combine(
 
 
 @triton.jit
-def attention_backward_m__rows(
-    s_sum_ptr, m__ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_col, m__row, o_sum2_row,
+def attention_backward_m_rows(
+    s_sum_ptr, m_ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_col, m_row, o_sum2_row,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1383,15 +1377,15 @@ def attention_backward_m__rows(
     s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
     s = scale * s_sum
     m_ = tl.reduce(tl.where(inside, s, float("-inf")), 1, lib.nan_max, keep_dims=True)
-    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
+    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
     p = lib.exp(s - m_)
     o_sum2 = tl.sum(tl.where(inside, p, 0.0), 1, keep_dims=True)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_backward_m__loop(
-    s_sum_ptr, m__ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_col, m__row, o_sum2_row,
+def attention_backward_m_loop(
+    s_sum_ptr, m_ptr, o_sum2_ptr, scale, rows, L, s_sum_row, s_sum_col, m_row, o_sum2_row,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -1411,13 +1405,13 @@ def attention_backward_m__loop(
         t = tl.where(inside, s, float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
     o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
-    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
+    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_backward_m__part(
-    s_sum_ptr, m__part_ptr, o_sum2_part_ptr, scale, rows, L, s_sum_row, s_sum_col, CHUNK,
+def attention_backward_m_part(
+    s_sum_ptr, m_part_ptr, o_sum2_part_ptr, scale, rows, L, s_sum_row, s_sum_col, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -1438,27 +1432,27 @@ def attention_backward_m__part(
         s = scale * s_sum
         t = tl.where(inside, s, float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
-    tl.store(m__part_ptr + row * PARTS + part, m_, mask=row < rows)
+    tl.store(m_part_ptr + row * PARTS + part, m_, mask=row < rows)
     tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_backward_m__finish(
-    m__part_ptr, o_sum2_part_ptr, m__ptr, o_sum2_ptr, rows, L, m__row, o_sum2_row,
+def attention_backward_m_finish(
+    m_part_ptr, o_sum2_part_ptr, m_ptr, o_sum2_ptr, rows, L, m_row, o_sum2_row,
     MERGE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
-    m__parts = tl.load(
-        m__part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
+    m_parts = tl.load(
+        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
     )
     o_sum2_parts = tl.load(
         o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    m_, o_sum2 = lib.merge_sumexp(m__parts, o_sum2_parts)
+    m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
     o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
-    tl.store(m__ptr + row * m__row, m_, mask=row < rows)
+    tl.store(m_ptr + row * m_row, m_, mask=row < rows)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
@@ -1645,9 +1639,9 @@ def attention_backward_dp_sum_combine(
 
 @triton.jit
 def attention_backward_dq_tiles(
-    do_sum_ptr, o_sum2_ptr, m__ptr, dp_sum_ptr, s_sum_ptr, k__ptr, dq_ptr, scale, batches,
-    S, E, L, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, m__batch, m__m, dp_sum_batch,
-    dp_sum_m, dp_sum_j, s_sum_batch, s_sum_m, s_sum_j, k__batch, k__j, k__n, dq_batch, dq_m,
+    do_sum_ptr, o_sum2_ptr, m_ptr, dp_sum_ptr, s_sum_ptr, k_ptr, dq_ptr, scale, batches, S,
+    E, L, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, m_batch, m_m, dp_sum_batch,
+    dp_sum_m, dp_sum_j, s_sum_batch, s_sum_m, s_sum_j, k_batch, k_j, k_n, dq_batch, dq_m,
     dq_n,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1662,7 +1656,7 @@ def attention_backward_dq_tiles(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-    m_ = tl.load(m__ptr + batch * m__batch + m * m__m, mask=m < S)
+    m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1679,7 +1673,7 @@ def attention_backward_dq_tiles(
         left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
         left = tl.where((m < S) & (k[None, :] < L), left, 0)
         k_ = tl.load(
-            k__ptr + batch * k__batch + k[:, None] * k__j + n * k__n,
+            k_ptr + batch * k_batch + k[:, None] * k_j + n * k_n,
             mask=(n < E) & (k[:, None] < L),
             other=0.0,
         ).to(tl.float32)
@@ -1691,9 +1685,9 @@ def attention_backward_dq_tiles(
 
 @triton.jit
 def attention_backward_dq_parts(
-    do_sum_ptr, o_sum2_ptr, m__ptr, dp_sum_ptr, s_sum_ptr, k__ptr, dq_sum_parts_ptr, scale,
-    batches, S, E, L, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, m__batch, m__m,
-    dp_sum_batch, dp_sum_m, dp_sum_j, s_sum_batch, s_sum_m, s_sum_j, k__batch, k__j, k__n,
+    do_sum_ptr, o_sum2_ptr, m_ptr, dp_sum_ptr, s_sum_ptr, k_ptr, dq_sum_parts_ptr, scale,
+    batches, S, E, L, do_sum_batch, do_sum_m, o_sum2_batch, o_sum2_m, m_batch, m_m,
+    dp_sum_batch, dp_sum_m, dp_sum_j, s_sum_batch, s_sum_m, s_sum_j, k_batch, k_j, k_n,
     CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1711,7 +1705,7 @@ def attention_backward_dq_parts(
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
-    m_ = tl.load(m__ptr + batch * m__batch + m * m__m, mask=m < S)
+    m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1728,7 +1722,7 @@ def attention_backward_dq_parts(
         left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
         left = tl.where((m < S) & (k[None, :] < L), left, 0)
         k_ = tl.load(
-            k__ptr + batch * k__batch + k[:, None] * k__j + n * k__n,
+            k_ptr + batch * k_batch + k[:, None] * k_j + n * k_n,
             mask=(n < E) & (k[:, None] < L),
             other=0.0,
         ).to(tl.float32)
@@ -1766,9 +1760,9 @@ def attention_backward_dq_combine(
 
 @triton.jit
 def attention_backward_dk_tiles(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, q_ptr, dk_ptr, scale, batches, L,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, q_ptr, dk_ptr, scale, batches, L,
     E, S, dp_sum_batch, dp_sum_i, dp_sum_m, do_sum_batch, do_sum_i, o_sum2_batch, o_sum2_i,
-    s_sum_batch, s_sum_i, s_sum_m, m__batch, m__i, q_batch, q_i, q_n, dk_batch, dk_m, dk_n,
+    s_sum_batch, s_sum_i, s_sum_m, m_batch, m_i, q_batch, q_i, q_n, dk_batch, dk_m, dk_n,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -1803,7 +1797,7 @@ def attention_backward_dk_tiles(
             mask=(m < L) & (k[None, :] < S),
             other=0.0,
         )
-        m_ = tl.load(m__ptr + batch * m__batch + k[None, :] * m__i, mask=k[None, :] < S, other=0.0)
+        m_ = tl.load(m_ptr + batch * m_batch + k[None, :] * m_i, mask=k[None, :] < S, other=0.0)
         left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
         left = tl.where((m < L) & (k[None, :] < S), left, 0)
         q = tl.load(
@@ -1819,10 +1813,10 @@ def attention_backward_dk_tiles(
 
 @triton.jit
 def attention_backward_dk_parts(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, q_ptr, dk_sum_parts_ptr, scale,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, q_ptr, dk_sum_parts_ptr, scale,
     batches, L, E, S, dp_sum_batch, dp_sum_i, dp_sum_m, do_sum_batch, do_sum_i,
-    o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_m, m__batch, m__i, q_batch, q_i,
-    q_n, CHUNK,
+    o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_m, m_batch, m_i, q_batch, q_i, q_n,
+    CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1860,7 +1854,7 @@ def attention_backward_dk_parts(
             mask=(m < L) & (k[None, :] < S),
             other=0.0,
         )
-        m_ = tl.load(m__ptr + batch * m__batch + k[None, :] * m__i, mask=k[None, :] < S, other=0.0)
+        m_ = tl.load(m_ptr + batch * m_batch + k[None, :] * m_i, mask=k[None, :] < S, other=0.0)
         left = (dp_sum - do_sum / o_sum2) * lib.exp(scale * s_sum - m_) * scale
         left = tl.where((m < L) & (k[None, :] < S), left, 0)
         q = tl.load(
@@ -1902,8 +1896,8 @@ def attention_backward_dk_combine(
 
 @triton.jit
 def attention_backward_dv_tiles(
-    do_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dv_ptr, scale, batches, E, L, S, do_batch, do_i,
-    do_m, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_n, m__batch, m__i, dv_batch,
+    do_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dv_ptr, scale, batches, E, L, S, do_batch, do_i,
+    do_m, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_n, m_batch, m_i, dv_batch,
     dv_n, dv_m,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -1936,7 +1930,7 @@ def attention_backward_dv_tiles(
             mask=(n < L) & (k[:, None] < S),
             other=0.0,
         )
-        m_ = tl.load(m__ptr + batch * m__batch + k[:, None] * m__i, mask=k[:, None] < S, other=0.0)
+        m_ = tl.load(m_ptr + batch * m_batch + k[:, None] * m_i, mask=k[:, None] < S, other=0.0)
         right = lib.exp(scale * s_sum - m_).to(do_ptr.dtype.element_ty).to(tl.float32)
         right = tl.where((n < L) & (k[:, None] < S), right, 0)
         dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
@@ -1947,9 +1941,9 @@ def attention_backward_dv_tiles(
 
 @triton.jit
 def attention_backward_dv_parts(
-    do_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dv_sum_parts_ptr, scale, batches, E, L, S,
-    do_batch, do_i, do_m, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_n, m__batch,
-    m__i, CHUNK,
+    do_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dv_sum_parts_ptr, scale, batches, E, L, S,
+    do_batch, do_i, do_m, o_sum2_batch, o_sum2_i, s_sum_batch, s_sum_i, s_sum_n, m_batch,
+    m_i, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1984,7 +1978,7 @@ def attention_backward_dv_parts(
             mask=(n < L) & (k[:, None] < S),
             other=0.0,
         )
-        m_ = tl.load(m__ptr + batch * m__batch + k[:, None] * m__i, mask=k[:, None] < S, other=0.0)
+        m_ = tl.load(m_ptr + batch * m_batch + k[:, None] * m_i, mask=k[:, None] < S, other=0.0)
         right = lib.exp(scale * s_sum - m_).to(do_ptr.dtype.element_ty).to(tl.float32)
         right = tl.where((n < L) & (k[:, None] < S), right, 0)
         dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
@@ -2021,8 +2015,8 @@ def attention_backward_dv_combine(
 
 @triton.jit
 def attention_backward_dscale_rows(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dscale_ptr, scale, cols, L,
-    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m__bhi,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_ptr, scale, cols, L,
+    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -2040,7 +2034,7 @@ def attention_backward_dscale_rows(
     dp = dp_sum - do_sum / o_sum2
     s_sum = tl.load(s_sum_ptr + col.to(tl.int64) * s_sum_col, mask=col < cols)
     s = scale * s_sum
-    m_ = tl.load(m__ptr + bhi * m__bhi, mask=col < cols)
+    m_ = tl.load(m_ptr + bhi * m_bhi, mask=col < cols)
     p = lib.exp(s - m_)
     ds = dp * p
     dscale = tl.sum(tl.where(inside, ds * s_sum, 0.0), 1, keep_dims=True)
@@ -2049,8 +2043,8 @@ def attention_backward_dscale_rows(
 
 @triton.jit
 def attention_backward_dscale_loop(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dscale_ptr, scale, lines, L,
-    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m__bhi,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_ptr, scale, lines, L,
+    dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -2073,7 +2067,7 @@ def attention_backward_dscale_loop(
         dp = dp_sum - do_sum / o_sum2
         s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
         s = scale * s_sum
-        m_ = tl.load(m__ptr + line * m__bhi)
+        m_ = tl.load(m_ptr + line * m_bhi)
         p = lib.exp(s - m_)
         ds = dp * p
         dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
@@ -2083,8 +2077,8 @@ def attention_backward_dscale_loop(
 
 @triton.jit
 def attention_backward_dscale_part(
-    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m__ptr, dscale_sum_part_ptr, scale,
-    lines, L, dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m__bhi, CHUNK,
+    dp_sum_ptr, do_sum_ptr, o_sum2_ptr, s_sum_ptr, m_ptr, dscale_sum_part_ptr, scale, lines,
+    L, dp_sum_col, do_sum_bhi, o_sum2_bhi, s_sum_col, m_bhi, CHUNK,
     SCALE_IS_TENSOR: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -2109,7 +2103,7 @@ def attention_backward_dscale_part(
         dp = dp_sum - do_sum / o_sum2
         s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
         s = scale * s_sum
-        m_ = tl.load(m__ptr + line * m__bhi)
+        m_ = tl.load(m_ptr + line * m_bhi)
         p = lib.exp(s - m_)
         ds = dp * p
         dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
@@ -2344,9 +2338,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
         )
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k__tiles, k__turned = lib.tiles(
-            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
+        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * sms,
@@ -2357,8 +2349,8 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             ),
         )
         attention_backward_s_sum_parts[grid](
-            q_tiles, k__tiles, s_sum_parts, B * H, S, L, E,
-            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
             num_warps=config["num_warps"], num_stages=config["num_stages"],
@@ -2370,9 +2362,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k__tiles, k__turned = lib.tiles(
-            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
+        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_sum_tiles = lib.tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 2)
         grid = (
             min(
@@ -2381,17 +2371,15 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             ),
         )
         attention_backward_s_sum_persistent[grid](
-            q_tiles, k__tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
-            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )  # fmt: skip
     elif variant == "strips":
         q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k__tiles, k__turned = lib.tiles(
-            k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
+        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_sum_tiles = lib.tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"])
         grid = (
             min(
@@ -2400,8 +2388,8 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
             ),
         )
         attention_backward_s_sum_strips[grid](
-            q_tiles, k__tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
-            Q_TURNED=q_turned, K__TURNED=k__turned, PRECISION=PRECISION, enable_fp_fusion=True,
+            q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
+            Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
             GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
             num_stages=config["num_stages"],
@@ -2433,7 +2421,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         )  # fmt: skip
 
 
-def choose_attention_backward_m_(
+def choose_attention_backward_m(
     rows: int, cols: int, across: bool, aligned: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
@@ -2481,7 +2469,7 @@ def choose_attention_backward_m_(
     )  # fmt: skip
 
 
-def launch_attention_backward_m_(q, k_, s_sum, m_, o_sum2, scale) -> None:
+def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
     """Computes m_, o_sum2 by the variant that fits, unchecked."""
     B = q.shape[0]
     H = q.shape[1]
@@ -2495,33 +2483,33 @@ def launch_attention_backward_m_(q, k_, s_sum, m_, o_sum2, scale) -> None:
     across = 0 < s_sum.stride(0) < s_sum.stride(1)
     aligned = math.gcd(cols, s_sum.stride(0)) * s_sum.element_size() % 8 == 0
     sms = lib.multiprocessors(s_sum.device)
-    variant, config = choose_attention_backward_m_(rows, cols, across, aligned, sms)
+    variant, config = choose_attention_backward_m(rows, cols, across, aligned, sms)
     if variant == "split":
         m__part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
         o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
         grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
-        attention_backward_m__part[grid](
+        attention_backward_m_part[grid](
             s_sum, m__part, o_sum2_part, scale, B * H * S, L, *s_sum.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
             PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
-        attention_backward_m__finish[grid](
+        attention_backward_m_finish[grid](
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
             enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
             num_warps=config["num_warps"],
         )  # fmt: skip
     elif variant in ("across", "rows"):
         grid = (lib.cdiv(rows, config["ROWS"]),)
-        attention_backward_m__rows[grid](
+        attention_backward_m_rows[grid](
             s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
         grid = (lib.cdiv(rows, config["ROWS"]),)
-        attention_backward_m__loop[grid](
+        attention_backward_m_loop[grid](
             s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, **config,
@@ -3258,7 +3246,7 @@ def launch_attention_backward(q, k_, v, o, do, dq, dk, dv, dscale, scale) -> Non
         else None
     )
     launch_attention_backward_s_sum(q, k_, s_sum)
-    launch_attention_backward_m_(q, k_, s_sum, m_, o_sum2, scale)
+    launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale)
     if dq is not None or dk is not None or dscale is not None:
         launch_attention_backward_do_sum(q, o, do, do_sum)
     if dq is not None or dk is not None or dscale is not None:

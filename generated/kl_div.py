@@ -249,8 +249,8 @@ def kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def kl_div_backward_strided(
-    dloss_ptr, t__ptr, dx_ptr, x_ptr, dt_ptr, outer, middle, inner, dloss_outer_at,
-    dloss_middle_at, dloss_inner_at, t__outer_at, t__middle_at, t__inner_at, dx_outer_at,
+    dloss_ptr, t_ptr, dx_ptr, x_ptr, dt_ptr, outer, middle, inner, dloss_outer_at,
+    dloss_middle_at, dloss_inner_at, t_outer_at, t_middle_at, t_inner_at, dx_outer_at,
     dx_middle_at, dx_inner_at, x_outer_at, x_middle_at, x_inner_at, dt_outer_at,
     dt_middle_at, dt_inner_at,
     COMPUTE: tl.constexpr, WIDE_DLOSS: tl.constexpr, WIDE_T_: tl.constexpr,
@@ -261,8 +261,8 @@ def kl_div_backward_strided(
     # Multiples of WIDE_DLOSS, WIDE_T_, WIDE_DX, WIDE_X, WIDE_DT: accesses are as wide. Triton itself sees only whether 16 divides them.
     dloss_outer_at = dloss_outer_at // WIDE_DLOSS * WIDE_DLOSS
     dloss_middle_at = dloss_middle_at // WIDE_DLOSS * WIDE_DLOSS
-    t__outer_at = t__outer_at // WIDE_T_ * WIDE_T_
-    t__middle_at = t__middle_at // WIDE_T_ * WIDE_T_
+    t_outer_at = t_outer_at // WIDE_T_ * WIDE_T_
+    t_middle_at = t_middle_at // WIDE_T_ * WIDE_T_
     dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
     dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
@@ -284,8 +284,7 @@ def kl_div_backward_strided(
         mask=inside,
     ).to(COMPUTE)
     t_ = tl.load(
-        t__ptr + outer_at * t__outer_at + middle_at * t__middle_at + inner_at * t__inner_at,
-        mask=inside,
+        t_ptr + outer_at * t_outer_at + middle_at * t_middle_at + inner_at * t_inner_at, mask=inside
     ).to(COMPUTE)
     dx = -(dloss * t_)
     tl.store(

@@ -257,13 +257,13 @@ def mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def mse_backward_flat_block(
     x_ptr,
-    t__ptr,
+    t_ptr,
     dx_ptr,
     dt_ptr,
     dloss,
     batch,
     x_i,
-    t__i,
+    t_i,
     dx_i,
     dt_i,
     DLOSS_IS_TENSOR: tl.constexpr,
@@ -275,7 +275,7 @@ def mse_backward_flat_block(
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     batch_ = batch
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
-    t_ = tl.load(t__ptr + i * t__i, mask=inside).to(COMPUTE)
+    t_ = tl.load(t_ptr + i * t_i, mask=inside).to(COMPUTE)
     dx = dloss / batch_.to(COMPUTE) * (2.0 * (x - t_))
     tl.store(dx_ptr + i * dx_i, dx, mask=inside)
     dt = -(dloss / batch_.to(COMPUTE) * (2.0 * (x - t_)))
@@ -284,7 +284,7 @@ def mse_backward_flat_block(
 
 @triton.jit
 def mse_backward_flat(
-    x_ptr, t__ptr, dx_ptr, dt_ptr, dloss, total, batch, x_i, t__i, dx_i, dt_i,
+    x_ptr, t_ptr, dx_ptr, dt_ptr, dloss, total, batch, x_i, t_i, dx_i, dt_i,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """BLOCK elements a program."""
@@ -293,13 +293,13 @@ def mse_backward_flat(
     if tl.program_id(0) < total // BLOCK:
         mse_backward_flat_block(
             x_ptr,
-            t__ptr,
+            t_ptr,
             dx_ptr,
             dt_ptr,
             dloss,
             batch,
             x_i,
-            t__i,
+            t_i,
             dx_i,
             dt_i,
             DLOSS_IS_TENSOR,
@@ -310,13 +310,13 @@ def mse_backward_flat(
     else:
         mse_backward_flat_block(
             x_ptr,
-            t__ptr,
+            t_ptr,
             dx_ptr,
             dt_ptr,
             dloss,
             batch,
             x_i,
-            t__i,
+            t_i,
             dx_i,
             dt_i,
             DLOSS_IS_TENSOR,
@@ -328,9 +328,9 @@ def mse_backward_flat(
 
 @triton.jit
 def mse_backward_strided(
-    x_ptr, t__ptr, dx_ptr, dt_ptr, dloss, outer, middle, inner, batch, x_outer_at,
-    x_middle_at, x_inner_at, t__outer_at, t__middle_at, t__inner_at, dx_outer_at,
-    dx_middle_at, dx_inner_at, dt_outer_at, dt_middle_at, dt_inner_at,
+    x_ptr, t_ptr, dx_ptr, dt_ptr, dloss, outer, middle, inner, batch, x_outer_at,
+    x_middle_at, x_inner_at, t_outer_at, t_middle_at, t_inner_at, dx_outer_at, dx_middle_at,
+    dx_inner_at, dt_outer_at, dt_middle_at, dt_inner_at,
     DLOSS_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, WIDE_X: tl.constexpr,
     WIDE_T_: tl.constexpr, WIDE_DX: tl.constexpr, WIDE_DT: tl.constexpr,
     OUTER: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -339,8 +339,8 @@ def mse_backward_strided(
     # Multiples of WIDE_X, WIDE_T_, WIDE_DX, WIDE_DT: accesses are as wide. Triton itself sees only whether 16 divides them.
     x_outer_at = x_outer_at // WIDE_X * WIDE_X
     x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    t__outer_at = t__outer_at // WIDE_T_ * WIDE_T_
-    t__middle_at = t__middle_at // WIDE_T_ * WIDE_T_
+    t_outer_at = t_outer_at // WIDE_T_ * WIDE_T_
+    t_middle_at = t_middle_at // WIDE_T_ * WIDE_T_
     dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
     dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
     dt_outer_at = dt_outer_at // WIDE_DT * WIDE_DT
@@ -358,8 +358,7 @@ def mse_backward_strided(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
     t_ = tl.load(
-        t__ptr + outer_at * t__outer_at + middle_at * t__middle_at + inner_at * t__inner_at,
-        mask=inside,
+        t_ptr + outer_at * t_outer_at + middle_at * t_middle_at + inner_at * t_inner_at, mask=inside
     ).to(COMPUTE)
     dx = dloss / batch_.to(COMPUTE) * (2.0 * (x - t_))
     tl.store(

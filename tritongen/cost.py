@@ -175,13 +175,13 @@ def _kernels(
     planned = [launch.kernel.fn.__name__ in named for launch in launches]
     for launch, known in zip(launches, planned, strict=True):
         if not known:  # one operand in, a copy out
-            (source, x), (copy, out) = tensors_of(launch)
+            (source, x), (copy, out) = tensors_of(launch, numbers.dims)
             cost = Cost({source: _stored_bytes(x)}, {copy: _stored_bytes(out)}, 0)
             yield KernelCost(launch.kernel.fn.__name__, launch.grid, cost)
     for k, launch in enumerate(run for run, known in zip(launches, planned, strict=True) if known):
         kernel = named[launch.kernel.fn.__name__]
         seen, given = {}, {}
-        for name, tensor in tensors_of(launch):
+        for name, tensor in tensors_of(launch, {*numbers.dims, *copies}):
             if name in copies:
                 seen[name] = _stored_bytes(tensor)
             elif name in step.stores or (not numbers.knows(name) and name not in written):
@@ -224,12 +224,17 @@ def passes(kernel: KernelPlan, tensor: str) -> int:
     return max(1, sum(any(map(reads_it, names)) for names in walks))
 
 
-def tensors_of(launch: Launch) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a launch passes, by the plan's names; a TMA descriptor counts as its tensor."""
+def tensors_of(launch: Launch, known: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that a launch passes, by the plan's names; a TMA descriptor counts as its tensor.
+
+    `known`: names of the plan, of which `k_`, which stepped aside, is passed as `k_ptr`.
+    """
+    shown = {name.rstrip("_"): name for name in sorted(known, reverse=True)}
     for parameter, value in zip(launch.kernel.arg_names, launch.args, strict=False):
         value = getattr(value, "base", None) if hasattr(value, "block_shape") else value
         if isinstance(value, torch.Tensor) and value.dim():
-            yield re.sub(r"_(ptr|desc|tiles|patches)$", "", parameter), value
+            name = re.sub(r"_(ptr|desc|tiles|patches)$", "", parameter)
+            yield shown.get(name, name), value
 
 
 def _share(

@@ -192,7 +192,7 @@ def _plans(
         evaluated = own_batches(op)[0]
         aside = names_aside(evaluated, found.inside, found.words)
         inner = renamed(evaluated, aside, aside)
-        plans.append(plan_op(op, "_".join([own or op.name, *kinds]), only, inner))
+        plans.append(plan_op(op, "_".join([own or op.name, *kinds]), only, inner, aside))
     return tuple(plans)
 
 

@@ -215,7 +215,7 @@ def test_the_command():
     "name, step, reason",
     [
         ("conv_group_norm_silu", "_y", "`sum` over .*p, q needs conv2d whole, and it is made"),
-        ("attention", "_m_", "`max` over j needs s whole, and it is made in tiles of"),
+        ("attention", "_m", "`max` over j needs s whole, and it is made in tiles of"),
     ],
 )
 def test_why_a_step_is_apart(name, step, reason):

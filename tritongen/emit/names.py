@@ -22,7 +22,8 @@ class Names:
         self.taken, self.mark = set(taken), mark
 
     def free(self, wish: str) -> str:
-        """`wish`, or the nearest name that is free; taken from now on."""
+        """`wish`, or the nearest name that is free; taken from now on. What is made of `k_` and `ptr` is `k_ptr`."""
+        wish = re.sub(r"(?<=[^_])__+(?=[^_])", "_", wish)
         base, name, k = wish, wish + self.mark, 2
         while name in self.taken or keyword.iskeyword(name):
             name = f"{base}{k}{self.mark}" if not base[-1].isdigit() else f"{base}_{k}{self.mark}"

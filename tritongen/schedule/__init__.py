@@ -6,8 +6,9 @@ tests compare all others with.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
@@ -31,9 +32,17 @@ PASSES: tuple[Callable[[ir.Op], ir.Op], ...] = (stable, stored, factored)
 
 
 def plan_op(
-    op: ir.Op, name: str | None = None, only: str | None = None, inner: ir.Op | None = None
+    op: ir.Op,
+    name: str | None = None,
+    only: str | None = None,
+    inner: ir.Op | None = None,
+    aside: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """The plan of one verified op; `inner`: as it is evaluated, with the names that are used inside."""
+    """The plan of one verified op; `inner`: as it is evaluated, with the names that are used inside.
+
+    `aside`: what stepped aside there, by which steps are called all the same.
+    """
+    called = {new: old for old, new in aside.items()}
     own, checked, inner = name or op.name, op, inner or own_batches(op)[0]
     op = passed(inner)
     facts = facts_of(op)
@@ -52,7 +61,8 @@ def plan_op(
             for n in g.nests
             if n.name in outputs or (n.name in later and _is_root(n, groups, g))
         )
-        step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
+        first = called.get(stores[0], stores[0]) if stores else k
+        step = own if len(groups) == 1 else f"{own}_{first}"
         told = replace(g, split=split_dtypes(op))
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)
         reason = no_product(g, nests, facts)
