@@ -17,47 +17,47 @@ from tritongen import lib, runtime
 
 @triton.jit
 def vector_add_float_flat_block(
-    x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, COMPUTE: tl.constexpr, n, inside
+    x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE: tl.constexpr, i, inside
 ):
-    """The elements n: where they are inside, or all of a whole block, for which inside is None."""
-    x = tl.load(x_ptr + n * x_n, mask=inside).to(COMPUTE)
-    y = tl.load(y_ptr + n * y_n, mask=inside).to(COMPUTE)
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    y = tl.load(y_ptr + i * y_i, mask=inside).to(COMPUTE)
     z = x + y
-    tl.store(z_ptr + n * z_n, z, mask=inside)
+    tl.store(z_ptr + i * z_i, z, mask=inside)
 
 
 @triton.jit
 def vector_add_float_flat(
-    x_ptr, y_ptr, z_ptr, N, x_n, y_n, z_n,
+    x_ptr, y_ptr, z_ptr, N, x_i, y_i, z_i,
     COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """BLOCK elements a program."""
-    n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
     if tl.program_id(0) < N // BLOCK:
-        vector_add_float_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, COMPUTE, n, None)
+        vector_add_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE, i, None)
     else:
-        vector_add_float_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, COMPUTE, n, n < N)
+        vector_add_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE, i, i < N)
 
 
 @triton.jit
-def vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, n, inside):
-    """The elements n: where they are inside, or all of a whole block, for which inside is None."""
-    x = tl.load(x_ptr + n * x_n, mask=inside)
-    y = tl.load(y_ptr + n * y_n, mask=inside)
+def vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, inside):
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
+    x = tl.load(x_ptr + i * x_i, mask=inside)
+    y = tl.load(y_ptr + i * y_i, mask=inside)
     z = x + y
-    tl.store(z_ptr + n * z_n, z, mask=inside)
+    tl.store(z_ptr + i * z_i, z, mask=inside)
 
 
 @triton.jit
-def vector_add_int_flat(x_ptr, y_ptr, z_ptr, N, x_n, y_n, z_n, BLOCK: tl.constexpr):
+def vector_add_int_flat(x_ptr, y_ptr, z_ptr, N, x_i, y_i, z_i, BLOCK: tl.constexpr):
     """BLOCK elements a program."""
-    n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     # A mask that ends at any element makes accesses narrow: whole blocks go without.
     if tl.program_id(0) < N // BLOCK:
-        vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, n, None)
+        vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, None)
     else:
-        vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, n, n < N)
+        vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, i < N)
 
 
 def choose_vector_add_float(itemsize: int) -> tuple[str, dict]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tritongen.emit.op_view import render_kernel
-from tritongen.emit.row_views import Fold, Part, RowsView, Tile, Variable, Walk
+from tritongen.emit.row_views import FlatView, Fold, Part, RowsView, Tile, Variable, Walk
 from tritongen.runtime.load import load_text
 
 IMPORTS = "import triton\nimport triton.language as tl\n\n"
@@ -40,9 +40,9 @@ def parts(load: str) -> tuple[Walk, ...]:
     )
 
 
-def kernel(template: str, constants: str, operands=OPERANDS, **fields):
+def kernel(template: str, constants: str, operands=OPERANDS, made=RowsView, var=None, **fields):
     parameters = (*operands, *(f"{name}: tl.constexpr" for name in constants.split()))
-    view = RowsView(template, template, template, parameters, (), {}, **fields)
+    view = made(template, template, template, parameters, (), var or {}, **fields)
     return getattr(load_text(template, IMPORTS + render_kernel(view)), template)
 
 
@@ -126,3 +126,28 @@ def test_rows_of_lines():
     run = kernel("lines_loop", "LINES BLOCK", tile=LINES, walks=walks)
     run[(6,)](x, y, 3, 6, 13, LINES=2, BLOCK=BLOCK)
     torch.testing.assert_close(y, x / x.sum((0, 2), keepdim=True))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("total", [7, 32, 37])
+def test_elements_in_a_row(whole, total):
+    lines = ("x = tl.load(x_ptr + i, mask=inside)", "tl.store(y_ptr + i, x * 2, mask=inside)")
+    given = ("x_ptr", "y_ptr")
+    fields = {"total": "total", "whole": whole, "within": given, "passed": given, "lines": lines}
+    x, y = operands(total)
+    run = kernel("flat", "BLOCK", (*given, "total"), FlatView, **fields)
+    run[(-(-total // BLOCK),)](x, y, total, BLOCK=BLOCK)
+    torch.testing.assert_close(y, x * 2)
+
+
+def test_three_dims():
+    at = "outer_at * (middle * inner) + middle_at * inner + inner_at"
+    lines = (
+        f"x = tl.load(x_ptr + {at}, mask=inside)",
+        f"tl.store(y_ptr + {at}, x * 2, mask=inside)",
+    )
+    sizes = {name: name for name in ("outer", "middle", "inner")}
+    x, y = operands(3, 5, 37)
+    run = kernel("strided", "OUTER ROWS BLOCK", ("x_ptr", "y_ptr", *sizes), var=sizes, lines=lines)
+    run[(2 * 2 * 3,)](x, y, 3, 5, 37, OUTER=2, ROWS=4, BLOCK=BLOCK)
+    torch.testing.assert_close(y, x * 2)

@@ -89,3 +89,11 @@ class RowsView(KernelView):
     def merges(self) -> bool:
         """Whether there are folds in what they left, not only values of rows to compute again."""
         return any(walk.folds for walk in self.merged)
+
+
+@dataclass(frozen=True, slots=True)
+class FlatView(KernelView):
+    total: str = ""
+    whole: bool = False  # whether whole blocks go without a mask
+    within: Lines = ()  # parameters of what is done with a block, and what they are given
+    passed: Lines = ()

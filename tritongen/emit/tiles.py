@@ -15,8 +15,8 @@ from typing import Any
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import fold_resident
 from tritongen.emit.masked import choose_fill
-from tritongen.emit.row_views import RowsView, Tile
-from tritongen.emit.text import launch_text, mentions
+from tritongen.emit.row_views import FlatView, RowsView, Tile
+from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView, template_of
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
@@ -159,25 +159,19 @@ class FlatBody(Body):
 
 def flat(body: FlatBody) -> KernelView:
     """In a function of its own, what is done with a block: called without a mask for those that are whole."""
-    (axis,) = body.kernel.axes
-    single = len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH
-    name = axis.digits[0].index if single else body.names.free("i")
-    body.axis_var[axis.name] = name
-    for digit in axis.digits:
-        if len(axis.digits) == 1:
-            body.index[digit.index] = name
-    total = body.extent(axis.extent, "total")
-    inside = body.names.free("inside")
-    body.axis_mask[axis.name] = inside
+    (axis,), sizes = body.kernel.axes, body.args.sizes
+    name_axis(body, axis, "i")
+    body.axis_mask[axis.name] = "inside"
     straight_lines(body)
-    var = {"i": name, "total": total, "inside": inside, "block": f"{body.kernel.name}_block"}
-    seen = view(body, var, ("BLOCK",), "BLOCK elements a program.", lines=tuple(body.lines))
-    lines = (*seen.prologue, *seen.lines)
-    names = [p for p in seen.parameters if p != "BLOCK: tl.constexpr"]
-    names = [p for p in names if p != total or mentions(lines, total)]
-    passed = ", ".join([p.removesuffix(": tl.constexpr") for p in names] + [name])
-    var |= {"block_parameters": ", ".join([*names, name, inside]), "passed": passed}
-    return replace(seen, flags={"whole_blocks": body.only_inside})
+    spoken = tuple(sizes)  # by the block, which need not know how many elements there are
+    total = body.extent(axis.extent, "total")
+    body.args.sizes = {name: sizes[name] for name in (total, *spoken) if name in sizes}
+    fields = {"total": total, "whole": body.only_inside, "lines": tuple(body.lines)}
+    seen = view(body, {}, ("BLOCK",), "BLOCK elements a program.", FlatView, **fields)
+    assert isinstance(seen, FlatView)
+    given = [p for p in seen.parameters[:-1] if p != total or p in spoken]
+    passed = tuple(p.removesuffix(": tl.constexpr") for p in given)
+    return replace(seen, within=tuple(given), passed=passed)
 
 
 def tile(body: Body) -> KernelView:
@@ -189,20 +183,17 @@ def tile(body: Body) -> KernelView:
 
 def strided(body: Body) -> KernelView:
     """Three dims, of which none is taken apart: where a dim is contiguous, Triton sees that it is."""
-    var = {}
+    sizes = {}
     for axis in body.kernel.axes:
-        (digit,) = axis.digits
-        var[digit.index] = body.axis_var[axis.name] = axis_name(body, axis)
-        var[axis.name] = body.extent(axis.extent, axis.name)
-        body.axis_mask[axis.name] = f"{var[digit.index]} < {var[axis.name]}"
-    inner = body.kernel.axes[-1]
-    body.along, body.mixed = inner.digits[0].index, True
-    var |= {name: body.names.free(name) for name in ("inside", "tile", "tiles", "spans")}
-    body.together = {frozenset(axis.name for axis in body.kernel.axes): var["inside"]}
+        name_axis(body, axis, f"{axis.name}_at")
+        sizes[axis.name] = body.extent(axis.extent, axis.name)
+        body.axis_mask[axis.name] = f"{axis.name}_at < {sizes[axis.name]}"
+    body.along, body.mixed = axis.digits[0].index, True
+    body.together = {frozenset(sizes): "inside"}
     straight_lines(body)
-    body.say_multiple(var[inner.name], launch_text(inner.extent), body.kernel.stores[-1])
+    body.say_multiple(sizes[axis.name], launch_text(axis.extent), body.kernel.stores[-1])
     doc = "A tile of OUTER x ROWS x BLOCK elements a program."
-    return view(body, var, ("OUTER", "ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+    return view(body, sizes, ("OUTER", "ROWS", "BLOCK"), doc, lines=tuple(body.lines))
 
 
 def rows(body: Body) -> KernelView:
