@@ -235,9 +235,9 @@ def cumsum_backward_scan(
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
-    i = tl.arange(0, BLOCK)[None, :]
+    lane = tl.arange(0, BLOCK)[None, :]
     # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
-    turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
+    turned = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
         col = last - start + turned
@@ -284,9 +284,9 @@ def cumsum_backward_finish(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     last = (part + 1) * CHUNK - BLOCK
-    i = tl.arange(0, BLOCK)[None, :]
+    lane = tl.arange(0, BLOCK)[None, :]
     # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
-    turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
+    turned = (BLOCK - RUN - lane // RUN * RUN + lane % RUN).to(tl.int64)
     dx_sum_parts = tl.load(
         dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts > part), other=0.0
     )

@@ -151,3 +151,36 @@ def test_three_dims():
     run = kernel("strided", "OUTER ROWS BLOCK", ("x_ptr", "y_ptr", *sizes), var=sizes, lines=lines)
     run[(2 * 2 * 3,)](x, y, 3, 5, 37, OUTER=2, ROWS=4, BLOCK=BLOCK)
     torch.testing.assert_close(y, x * 2)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_in_parts(reverse):
+    """From the end, blocks stand the last one first, and so does what lies in them, but for runs of RUN elements."""
+    before = "tl.sum(tl.where(at[:, None, :] < at[:, :, None], x[:, None, :], 0.0), 2)"
+    order = "at = (-col if REVERSE else col) + tl.zeros((ROWS, BLOCK), tl.int64)"
+    write = "tl.store(y_ptr + row * cols + col, carry + before, mask=inside)"
+    step = (LOAD, order, f"before = {before}", write, "carry += tl.sum(x, 1, keep_dims=True)")
+    carry = Variable("carry", "(ROWS, 1)", "0.0", "tl.float32")
+    flags, runs = {"reverse": reverse}, "RUN REVERSE"
+    x, y = operands(6, 37)
+    want = (x.flip(1).cumsum(1).flip(1) if reverse else x.cumsum(1)) - x
+    own = {"RUN": 4, "REVERSE": reverse}
+    walks = (Walk((Fold((carry,)),), step),)
+    run = kernel("scan", f"ROWS BLOCK STAGES {runs}", tile=TILE, walks=walks, flags=flags)
+    run[(2,)](x, y, 1, 6, 37, ROWS=ROWS, BLOCK=BLOCK, STAGES=1, **own)
+    torch.testing.assert_close(y, want)
+
+    y.fill_(math.nan)
+    sums, given = torch.full((6, 2), math.nan), (*OPERANDS, "CHUNK", "sum_ptr")
+    left = Walk((Fold((LANES,), parts=(Part("sum_ptr", ALL),)),), (LOAD, "acc += x"))
+    part = "ROWS BLOCK PARTS STAGES"
+    run = kernel("scan_part", part, given, tile=TILE, walks=(left,), flags={"reverse": False})
+    args, blocks = (x, y, 1, 6, 37, 32, sums), {"ROWS": ROWS, "BLOCK": BLOCK, "PARTS": 2}
+    run[(2, 2)](*args, **blocks, STAGES=1)
+    torch.testing.assert_close(sums.sum(1), x.sum(1))
+    loaded = (Part("sum_ptr", loaded="sums", identity="0.0"),)
+    merged = (Walk((Fold(finish=("carry = tl.sum(sums, 1, keep_dims=True)",), parts=loaded),)),)
+    fields = {"merged": merged, "walks": (Walk(lines=step),), "flags": flags}
+    run = kernel("scan_part", f"{part} {runs}", given, tile=TILE, **fields)
+    run[(2, 2)](*args, **blocks, STAGES=1, **own)
+    torch.testing.assert_close(y, want)

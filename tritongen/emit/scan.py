@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tritongen.emit.body import Body
@@ -23,8 +24,10 @@ from tritongen.emit.fold_lines import (
 )
 from tritongen.emit.folds import BEHIND, MONOIDS, NO_PLACE, SCANS, combined
 from tritongen.emit.masked import choose_fill
-from tritongen.emit.tiles import in_blocks, name_axis, open_tile, view, wide_tensors
-from tritongen.emit.view import KernelView, Loop
+from tritongen.emit.row_folds import loaded_parts, stored_parts
+from tritongen.emit.row_views import Fold, Tile, Variable, Walk
+from tritongen.emit.tiles import in_blocks, name_axis, open_tile, tile_view, wide_tensors
+from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import same, tensors_read
@@ -32,26 +35,28 @@ from tritongen.schedule.classes.rows import fold_state
 from tritongen.schedule.members import is_reducer
 
 State = tuple[str, ...]
+PARTS = ("ROWS", "BLOCK", "PARTS", "STAGES")
 
 
 # ---- kernels -------------------------------------------------------------------------------------
 def scan(body: Body) -> KernelView:
     """Whole rows, a carry from block to block."""
-    var = open_scan(body)
+    tile = open_scan(body)
     values_a_row(body)
-    carries = {n.name: declare(body, n, "carry", "(ROWS, 1)") for n in scans(body)}
-    opening, body.lines = tuple(body.lines), []
-    loop = Loop((), walk(body, carries), ())
+    starts = {n.name: declared(body, n, "carry", "(ROWS, 1)") for n in scans(body)}
+    carries = {name: tuple(v.name for v in start) for name, start in starts.items()}
+    folds = tuple(Fold(start) for start in starts.values())
+    walks = (Walk(folds, walk(body, carries)),)
     doc = "ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."
-    return scan_view(body, var, ("ROWS", "BLOCK", "STAGES"), doc, opening, loop)
+    return scan_view(body, tile, ("ROWS", "BLOCK", "STAGES"), doc, walks=walks)
 
 
 def scan_part(body: Body) -> KernelView:
     """The total of one part of some rows."""
-    var = open_scan(body, in_parts=True, ordered=False)
+    tile = open_scan(body)
     values_a_row(body)
-    totals = {n.name: declare(body, n, "acc", "(ROWS, BLOCK)") for n in scans(body)}
-    opening, body.lines = tuple(body.lines), []
+    starts = {n.name: declared(body, n, "acc", "(ROWS, BLOCK)") for n in scans(body)}
+    totals = {name: tuple(v.name for v in start) for name, start in starts.items()}
     run = body.kernel.axes[1].run
     body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
     needed = needed_by_scans(body)
@@ -63,38 +68,34 @@ def scan_part(body: Body) -> KernelView:
                 merge(body, nest, totals[nest.name], taken)
             elif nest.name in needed and nest.name not in body.values:
                 body.value(nest)
+    folds = []
     for nest in scans(body):
-        for (name, _), value in zip(
-            fold_state(nest), total_of(body, nest, totals[nest.name]), strict=True
-        ):
-            at = f"{body.pointer(name)} + {place_in_scratch(var)} + part"
-            body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
-    names = ", ".join(n.name for n in scans(body))
-    doc = f"Program (part, rows): the total of one CHUNK of {names}."
-    loop = Loop((), tuple(lines), tuple(body.lines))
-    return scan_view(body, var, ("ROWS", "BLOCK", "PARTS", "STAGES"), doc, opening, loop)
+        with body.apart() as finish:
+            values = total_of(body, nest, totals[nest.name])
+        parts = stored_parts(body, states(nest), values)
+        folds.append(Fold(starts[nest.name], finish=tuple(finish), parts=parts))
+    doc = f"Program (part, rows): the total of one CHUNK of {', '.join(totals)}."
+    walks = (Walk(tuple(folds), tuple(lines)),)
+    return scan_view(body, tile, PARTS, doc, walks=walks)
 
 
 def scan_finish(body: Body) -> KernelView:
     """One part of some rows, from the totals of the parts before it."""
-    var = open_scan(body, in_parts=True)
+    tile = open_scan(body)
     values_a_row(body)
-    before = f"parts {'>' if body.kernel.reverse else '<'} part"
-    carries = {}
+    folds, carries = [], {}
     for nest in scans(body):
-        loaded = []
-        for (name, _), (start, _) in zip(fold_state(nest), starts(body, nest), strict=True):
-            at = f"{body.pointer(name)} + {place_in_scratch(var)} + parts"
-            load = f"tl.load({at}, mask=({body.axis_mask['row']}) & ({before}), other={start})"
-            loaded.append(body.assign(body.fresh(f"{name}s"), load))
-        total = total_of(body, nest, tuple(loaded))
-        if not is_arg(nest):
-            total = (body.assign(body.fresh(state_names(body, nest, "carry")[0]), total[0]),)
+        identities = tuple(start for start, _ in identity(body, nest))
+        parts = loaded_parts(body, states(nest), identities)
+        with body.apart() as finish:
+            total = total_of(body, nest, tuple(part.loaded for part in parts))
+            if not is_arg(nest):
+                total = (body.assign(body.fresh(state_names(body, nest, "carry")[0]), total[0]),)
         carries[nest.name] = total
-    opening, body.lines = tuple(body.lines), []
-    loop = Loop((), walk(body, carries), ())
+        folds.append(Fold(finish=tuple(finish), parts=parts))
+    walks = (Walk(lines=walk(body, carries)),)
     doc = "Program (part, rows): one CHUNK, from the totals of the parts before it."
-    return scan_view(body, var, ("ROWS", "BLOCK", "PARTS", "STAGES"), doc, opening, loop)
+    return scan_view(body, tile, PARTS, doc, merged=(Walk(tuple(folds)),), walks=walks)
 
 
 # ---- what they share -----------------------------------------------------------------------------
@@ -102,35 +103,26 @@ def scans(body: Body) -> tuple[ir.Nest, ...]:
     return tuple(n for n in body.kernel.nests if is_reducer(n))
 
 
-def open_scan(body: Body, in_parts: bool = False, ordered: bool = True) -> dict[str, str]:
-    """Names of the axes; `at` is where a block starts, which for a scan from the end goes down."""
+def open_scan(body: Body) -> Tile:
+    """The axes, a third one among them where other dims stand between rows."""
     tile = open_tile(body)
-    var = {"rows": tile.rows, "cols": tile.cols, "row_mask": body.axis_mask["row"]}
-    var |= {"col_mask": body.axis_mask["col"], "at": "start"}
     if len(body.kernel.axes) > 2:
         name_axis(body, body.kernel.axes[2], "outer")
-        var["outer"] = "outer"
-    if in_parts:
+        tile = replace(tile, outer=True)
+    if body.kernel.skeleton != "scan":
         body.args.sizes["CHUNK"] = 'config["CHUNK"]'
-        var["at"] = "part * CHUNK + start"
-    var["lanes"] = "tl.arange(0, BLOCK)[None, :].to(tl.int64)"
-    if body.kernel.reverse and ordered:
-        last, lane, turned = body.fresh("last"), body.fresh("i"), body.fresh("turned")
-        end = "(part + 1) * CHUNK" if in_parts else f"tl.cdiv({tile.cols}, BLOCK) * BLOCK"
-        body.prologue += (
-            f"{last} = {end} - BLOCK",
-            f"{lane} = tl.arange(0, BLOCK)[None, :]",
-            "# Runs of RUN elements, the last one first: each a load, and no lanes to turn over.",
-            f"{turned} = (BLOCK - RUN - {lane} // RUN * RUN + {lane} % RUN).to(tl.int64)",
-        )
-        var |= {"turned": turned, "at": f"{last} - start", "lanes": turned}
-    return var
+    return tile
 
 
-def scan_view(body: Body, var, blocks, doc: str, opening, loop: Loop) -> KernelView:
-    flags = {"outer": "outer" in var, "merges": body.kernel.skeleton == "scan_finish"}
-    blocks = (*blocks, "RUN") if "turned" in var else blocks
-    return view(body, var, blocks, doc, lines=opening, loops=(loop,), flags=flags)
+def scan_view(
+    body: Body, tile: Tile, blocks: tuple[str, ...], doc: str, **fields: tuple[Walk, ...]
+) -> KernelView:
+    """A scan from the end goes down from its last block; what a part adds up may come in any order."""
+    reverse = body.kernel.reverse and body.kernel.skeleton != "scan_part"
+    number = f"(outer * {tile.rows} + row)" if tile.outer else "row"
+    blocks = (*blocks, "RUN") if reverse else blocks
+    flags = {"reverse": reverse}
+    return tile_view(body, tile, blocks, doc, number=number, flags=flags, **fields)
 
 
 def values_a_row(body: Body) -> None:
@@ -176,17 +168,17 @@ def needed_by_scans(body: Body) -> set[str]:
     return found
 
 
-def place_in_scratch(var: dict[str, str]) -> str:
-    row = f"(outer * {var['rows']} + row)" if "outer" in var else "row"
-    return f"{row} * PARTS"
-
-
 # ---- one scan ------------------------------------------------------------------------------------
 def is_arg(nest: ir.Nest) -> bool:
     return nest.fold.is_place
 
 
-def starts(body: Body, nest: ir.Nest) -> list[tuple[str, str]]:
+def states(nest: ir.Nest) -> State:
+    """What they are called in scratch."""
+    return tuple(name for name, _ in fold_state(nest))
+
+
+def identity(body: Body, nest: ir.Nest) -> list[tuple[str, str]]:
     """(identity, dtype) of each part of the state."""
     dtype = nest.fold.body.dtype
     value = (start_text(body, nest, dtype), body.dtype(dtype))
@@ -198,11 +190,10 @@ def state_names(body: Body, nest: ir.Nest, what: str) -> State:
     return (name, f"{name}_at") if is_arg(nest) else (name,)
 
 
-def declare(body: Body, nest: ir.Nest, what: str, shape: str) -> State:
+def declared(body: Body, nest: ir.Nest, what: str, shape: str) -> tuple[Variable, ...]:
     names = tuple(body.fresh(name) for name in state_names(body, nest, what))
-    for name, (start, dtype) in zip(names, starts(body, nest), strict=True):
-        body.line(f"{name} = tl.full({shape}, {start}, {dtype})")
-    return names
+    state = zip(names, identity(body, nest), strict=True)
+    return tuple(Variable(name, shape, start, dtype) for name, (start, dtype) in state)
 
 
 def term_of(body: Body, nest: ir.Nest, served: bool, masks: dict) -> State:

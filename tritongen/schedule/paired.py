@@ -5,7 +5,7 @@
 
 A pass in blocks keeps the state of both and merges each block's into it, since the second fold over two
 blocks follows from those over each and the firsts. What a kind is, algebraically, is its matcher here; the text
-of its steps is its row in `emit/paired.py`. Every other pair of folds takes one pass each.
+of its steps is its row in `emit/folds.py`. Every other pair of folds takes one pass each.
 """
 
 from __future__ import annotations
