@@ -36,7 +36,7 @@ class Bug:
 
 
 BUGS = (
-    Bug("swapped axis", "softmax", "row * x_row + d * x_d", "row * x_d + d * x_row"),
+    Bug("swapped axis", "softmax", "row * x_row + col * x_col", "row * x_col + col * x_row"),
     Bug("dropped mask of a load", "row_sum", ", mask=inside, other=0.0)", ")"),
     Bug("dropped mask of a store", "relu", "y, mask=inside)", "y)"),
     Bug("wrong identity", "row_max", 'other=float("-inf")', "other=0.0"),
@@ -47,7 +47,7 @@ BUGS = (
         "_acc += x",
         "_acc = (y_sum_acc + x).to(x_ptr.dtype.element_ty).to(COMPUTE)",
     ),
-    Bug("bound off by one", "rms_norm", "d < D", "d < D - 1"),
+    Bug("bound off by one", "rms_norm", "col < D", "col < D - 1"),
     Bug("last block left out", "layer_norm", "range(0, D, BLOCK)", "range(0, D - 1, BLOCK)"),
     Bug("output read again unrounded", "twice", ".to(x_ptr.dtype.element_ty)", ""),
     Bug("i32 accumulator", "count", "tl.int64", "tl.int32"),
