@@ -133,8 +133,9 @@ def test_tf32x3(operands):
 
 def test_tf32x3_half(operands):
     a, b, y = operands
+    named = ("a_number", "a_rest"), ("b_number", "b_rest")
     other = SplitFactor(
-        "b", "b_tiles.load([first_n, start]).T", "b_tiles.load([first_n + N, start]).T"
+        *named, "b_tiles.load([first_n, start]).T", "b_tiles.load([first_n + N, start]).T"
     )
     parameters = *"a_tiles b_tiles y_ptr M N K".split(), *constants(**BLOCKS)
     run = kernel("tf32x3_half", *parameters, factors=DESCRIPTORS[:1], split_factor=other)

@@ -27,7 +27,7 @@ USERS = ROOT / "benchmarks/users"
 PROGRAM = """
 import itertools, json, sys
 import torch
-from tritongen import pipeline
+from tritongen import lib, pipeline
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
 
@@ -37,12 +37,14 @@ def stored(shape, turned, dtype):
     x = torch.randn(shape).to(dtype)
     return x.mT.contiguous().mT if turned else x
 
+TILES, TF32_TILES = lib.tiles, lib.tf32_tiles
+
 def check(path, name, shapes, want):
     built = pipeline.build(open(path).read(), path)
     module, plan = load_text(built.name, built.raw), built.plans[name][0]
-    described, tiles, split = [], module._tiles, module._tf32_tiles
-    module._tiles = lambda x, *sizes, **how: described.append(x) or tiles(x, *sizes, **how)
-    module._tf32_tiles = lambda x, *sizes: described.append(x) or split(x, *sizes)
+    described = []
+    lib.tiles = lambda x, *sizes, **how: described.append(x) or TILES(x, *sizes, **how)
+    lib.tf32_tiles = lambda x, *sizes: described.append(x) or TF32_TILES(x, *sizes)
     taken = [w for w in ways(plan) if w.name in (*SPLIT, "split", "persistent", "strips")]
     for turned, way in itertools.product(itertools.product((False, True), repeat=2), taken):
         dtype = torch.float32 if way.name in SPLIT else torch.float16
@@ -120,9 +122,8 @@ check("specs/matmul.op", "matmul", [(37, 171), (171, 19)], torch.matmul)
 check("specs/bmm.op", "bmm", [(3, 24, 40), (3, 40, 24)], torch.bmm)
 check("specs/linear_gelu.op", "linear_gelu", [(24, 40), (40, 40), (40,)], lambda *a: gelu(linear(*a)))
 end = {}
-module = load_text("matmul", pipeline.build(open("specs/matmul.op").read(), "specs/matmul.op").raw)
 for shape in ((1, 1), (1, 3), (1, 8), (3, 8), (3, 9)):
-    end[str(shape)] = module._tiles_to_store(torch.empty(shape).half(), 16, 16) is not None
+    end[str(shape)] = lib.tiles_to_store(torch.empty(shape).half(), 16, 16) is not None
 json.dump([results, counts, end], sys.stdout)
 """
 

@@ -33,9 +33,13 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class SplitFactor:
-    """A tile of a factor that comes as a TF32 number and what is left of it: how either is loaded."""
+    """A tile of a factor that comes as a TF32 number and what is left of it: how either is loaded.
 
-    name: str
+    `own`, `parts`: what the numbers and rests are called, of the factor that is split in registers and of this one.
+    """
+
+    own: tuple[str, str]
+    parts: tuple[str, str]
     number: str
     rest: str
 

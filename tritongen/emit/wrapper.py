@@ -66,7 +66,7 @@ def as_written(line: str, shown: Mapping[str, str]) -> str:
         ]
         return "".join(texts)
 
-    return re.sub(r"""(['"]).*\1""", renamed, line) if shown else line
+    return re.sub(r"""'[^']*'|"[^"]*\"""", renamed, line) if shown else line
 
 
 def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
