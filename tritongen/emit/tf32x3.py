@@ -55,11 +55,11 @@ def tf32x3_half_view(body: Body) -> KernelView:
     own = factor(body, side, LEFT, storage_dtype(*head.fold.factors, body.op), size)
     split, load = parts(body, other, far)
     number, rest = load(f"first_{far}"), load(f"first_{far} + {size[far]}")
-    named = [
+    named, other_named = (
         (body.fresh(f"{name}_number"), body.fresh(f"{name}_rest"))
         for name in (own.name, other.tensor)
-    ]
-    halves = SplitFactor(*named, f"{number}.T", f"{rest}.T")
+    )
+    halves = SplitFactor(named, other_named, f"{number}.T", f"{rest}.T")
     return tiles_view(
         body,
         size,
