@@ -671,10 +671,10 @@ def launch_attention_s(q, k_, s, scale) -> None:
     K = E
     tma = lib.takes_tiles(q, k_)
     itemsize = q.element_size()
+    stored_bytes = s.element_size()
     copied_bytes = lib.copied_bytes(q, k_.mT)
     turned_bytes = lib.turned_bytes(k_.mT)
     wide = lib.are_wide(q, k_.mT)
-    stored_bytes = s.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(k_.device)
     variant, config = choose_attention_s(
@@ -2323,10 +2323,10 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
     K = E
     tma = lib.takes_tiles(q, k_)
     itemsize = q.element_size()
+    stored_bytes = s_sum.element_size()
     copied_bytes = lib.copied_bytes(q, k_.mT)
     turned_bytes = lib.turned_bytes(k_.mT)
     wide = lib.are_wide(q, k_.mT)
-    stored_bytes = s_sum.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(k_.device)
     variant, config = choose_attention_backward_s_sum(

@@ -995,6 +995,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         stepped=True,
     )
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1)
@@ -1005,7 +1006,6 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     padded_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), whole=16
     )
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv2d(
@@ -2765,6 +2765,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(dy, w)
     as_rows = dy.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
     itemsize = w.element_size()
+    stored_bytes = dx.element_size()
     operand_bytes = dy.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2),
@@ -2780,7 +2781,6 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
         whole=16,
     )
-    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv2d_backward_dx(
@@ -3088,11 +3088,11 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), copied=True, stepped=True
     )
     itemsize = x.element_size()
+    stored_bytes = dw.element_size()
     operand_bytes = x.nbytes + dy.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16)
-    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv2d_backward_dw(

@@ -746,11 +746,11 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True, stepped=True
     )
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv3d(
@@ -2195,11 +2195,11 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     row = w2_steps
     patched = lib.takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
     itemsize = w.element_size()
+    stored_bytes = dx.element_size()
     operand_bytes = dy.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
-    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv3d_backward_dx(
@@ -2429,11 +2429,11 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     depth = N * O * P * Q
     patched = lib.takes_patches(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), copied=True)
     itemsize = x.element_size()
+    stored_bytes = dw.element_size()
     operand_bytes = x.nbytes + dy.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
-    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv3d_backward_dw(

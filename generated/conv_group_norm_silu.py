@@ -1138,11 +1138,11 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
     itemsize = x.element_size()
+    stored_bytes = conv2d.element_size()
     operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    stored_bytes = conv2d.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
@@ -2891,11 +2891,11 @@ def launch_conv_group_norm_silu_forward_conv2d(
     )
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
     itemsize = x.element_size()
+    stored_bytes = conv2d_kept.element_size()
     operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    stored_bytes = conv2d_kept.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
@@ -6151,8 +6151,8 @@ def launch_conv_group_norm_silu_backward_dx(
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else 4
     )
-    operand_bytes = dconv2d.nbytes + w.nbytes
     stored_bytes = dx.element_size()
+    operand_bytes = dconv2d.nbytes + w.nbytes
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
@@ -6323,11 +6323,11 @@ def launch_conv_group_norm_silu_backward_dw(
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else 4
     )
+    stored_bytes = dw.element_size()
     operand_bytes = x.nbytes + dconv2d.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=16)
-    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dw(

@@ -361,11 +361,11 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     phases = 1
     depth = C * R
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=16)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_transpose1d(
@@ -1355,11 +1355,11 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     over = P % stride
     patched = lib.takes_patches(dy.permute(0, 2, 1), w.permute(0, 2, 1), copied=True, stepped=True)
     itemsize = w.element_size()
+    stored_bytes = dx.element_size()
     operand_bytes = dy.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1))
     lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=16)
-    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
@@ -1545,11 +1545,11 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     phases = 1
     depth = N * P
     itemsize = x.element_size()
+    stored_bytes = dw.element_size()
     operand_bytes = x.nbytes + dy.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
-    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_dw(

@@ -681,11 +681,11 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     row = q_steps
     patched = lib.takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_transpose3d(
@@ -1922,11 +1922,11 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True, stepped=True
     )
     itemsize = w.element_size()
+    stored_bytes = dx.element_size()
     operand_bytes = dy.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
     lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
-    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_dx(
@@ -2134,11 +2134,11 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     phases = 1
     depth = N * O * P * Q
     itemsize = x.element_size()
+    stored_bytes = dw.element_size()
     operand_bytes = x.nbytes + dy.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
-    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_dw(

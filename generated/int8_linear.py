@@ -370,10 +370,10 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     total = M * N
     tma = lib.takes_tiles(x, w)
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     copied_bytes = lib.copied_bytes(x, w.mT)
     turned_bytes = lib.turned_bytes(w.mT)
     wide = lib.are_wide(x, w.mT)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_int8_linear(
@@ -1023,10 +1023,10 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     total = M * N
     tma = lib.takes_tiles(x, w)
     itemsize = x.element_size()
+    stored_bytes = acc.element_size()
     copied_bytes = lib.copied_bytes(x, w.mT)
     turned_bytes = lib.turned_bytes(w.mT)
     wide = lib.are_wide(x, w.mT)
-    stored_bytes = acc.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_int8_linear_backward_acc(

@@ -569,10 +569,10 @@ def launch_linear(x, w, b, y) -> None:
     tma = lib.takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     copied_bytes = lib.copied_bytes(x, w.mT)
     turned_bytes = lib.turned_bytes(w.mT)
     wide = lib.are_wide(x, w.mT)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_linear(
@@ -1693,10 +1693,10 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     tma = lib.takes_tiles(dy, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = w.element_size()
+    stored_bytes = dx.element_size()
     copied_bytes = lib.copied_bytes(dy, w)
     turned_bytes = lib.turned_bytes(w)
     wide = lib.are_wide(dy, w)
-    stored_bytes = dx.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_linear_backward_dx(
@@ -2065,10 +2065,10 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     tma = lib.takes_tiles(dy, x)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    stored_bytes = dw.element_size()
     copied_bytes = lib.copied_bytes(dy.mT, x)
     turned_bytes = lib.turned_bytes(x)
     wide = lib.are_wide(dy.mT, x)
-    stored_bytes = dw.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_linear_backward_dw(

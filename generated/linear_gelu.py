@@ -569,10 +569,10 @@ def launch_linear_gelu(x, w, b, y) -> None:
     tma = lib.takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     copied_bytes = lib.copied_bytes(x, w.mT)
     turned_bytes = lib.turned_bytes(w.mT)
     wide = lib.are_wide(x, w.mT)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_linear_gelu(
@@ -1363,10 +1363,10 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     tma = lib.takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     copied_bytes = lib.copied_bytes(x, w.mT)
     turned_bytes = lib.turned_bytes(w.mT)
     wide = lib.are_wide(x, w.mT)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_linear_gelu_forward(

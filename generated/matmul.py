@@ -541,10 +541,10 @@ def launch_matmul(a, b, y) -> None:
     tma = lib.takes_tiles(a, b)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
+    stored_bytes = y.element_size()
     copied_bytes = lib.copied_bytes(a, b)
     turned_bytes = lib.turned_bytes(b)
     wide = lib.are_wide(a, b)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(a.device)
     variant, config = choose_matmul(
@@ -1555,10 +1555,10 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
     tma = lib.takes_tiles(dy, b)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = b.element_size()
+    stored_bytes = da.element_size()
     copied_bytes = lib.copied_bytes(dy, b.mT)
     turned_bytes = lib.turned_bytes(b.mT)
     wide = lib.are_wide(dy, b.mT)
-    stored_bytes = da.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(b.device)
     variant, config = choose_matmul_backward_da(
@@ -1923,10 +1923,10 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     tma = lib.takes_tiles(dy, a)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
+    stored_bytes = db.element_size()
     copied_bytes = lib.copied_bytes(dy.mT, a)
     turned_bytes = lib.turned_bytes(a)
     wide = lib.are_wide(dy.mT, a)
-    stored_bytes = db.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(a.device)
     variant, config = choose_matmul_backward_db(

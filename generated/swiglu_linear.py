@@ -371,10 +371,10 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     tma = lib.takes_tiles(x, wg, wu)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     copied_bytes = lib.copied_bytes(x, wg.mT, wu.mT)
     turned_bytes = lib.turned_bytes(wg.mT, wu.mT)
     wide = lib.are_wide(x, wg.mT, wu.mT)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(wg.device)
     variant, config = choose_swiglu_linear(
@@ -908,10 +908,10 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     tma = lib.takes_tiles(x, wg, wu)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     copied_bytes = lib.copied_bytes(x, wg.mT, wu.mT)
     turned_bytes = lib.turned_bytes(wg.mT, wu.mT)
     wide = lib.are_wide(x, wg.mT, wu.mT)
-    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = lib.multiprocessors(wg.device)
     variant, config = choose_swiglu_linear_forward(

@@ -9,6 +9,9 @@ A fact that no rule of the step asks for is not printed. What is launched with t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
 from tritongen.emit.body import Context
 from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
@@ -21,58 +24,27 @@ from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import reads, tensors_read
 from tritongen.schedule.classes.patches import operand, walked
 from tritongen.schedule.estimates import shared
-from tritongen.schedule.plan import KernelPlan, Pack, Run, Sizes, Step, View
-
-BOOLEANS = (
-    "across",
-    "aligned",
-    "turned",
-    "tma",
-    "patched",
-    "hip",
-    "channels_last",
-    "stored_last",
-    "one_tap",
-    "as_rows",
-    "deterministic",
-    "tf32x3",
-    "wide",
-)
+from tritongen.schedule.plan import KernelPlan, Order, Pack, Run, Sizes, Step, View
 
 
-# The bytes of operands that are packed in front: with their channels neighbours, and so many of them.
-COPIED = ("packed_bytes", "lanes_bytes", "padded_bytes")
-
-
-def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
-    """The facts that some rule speaks of, in a fixed order."""
-    config = {name for v in step.variants for name, _ in v.config}
-    spoken = set()
+def spoken_of(step: Step) -> set[str]:
+    """The names that conditions, configs and estimates speak of."""
     sizes, others = shared(step)
+    spoken: set[str] = set()
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
         if v.estimate is not None:
             spoken |= set().union(*map(rules.names, (*v.estimate.asked, *sizes, *others)))
-    known = [n for n, _ in step.facts]
-    order = [*known, *(o.fact for o in step.orders), *(t.fact for t in step.tests)]
-    order += [
-        "across",
-        "aligned",
-        "turned",
-        "tma",
-        "patched",
-        "tf32x3",
-        "itemsize",
-        "stored_bytes",
-        "added_bytes",
-        "copied_bytes",
-        "turned_bytes",
-        "operand_bytes",
-        *COPIED,
-        "wide",
-    ]
-    order += ["deterministic", "hip", "sms"]
-    return tuple((n, n) for n in dict.fromkeys(order) if n in spoken - config)
+    return spoken - {name for v in step.variants for name, _ in v.config}
+
+
+def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
+    """(name, type) of what `choose` takes, in a fixed order."""
+    spoken = spoken_of(step)
+    types = {n: "int" for n, _ in step.facts}
+    types |= {f.fact: "bool" for f in (*step.orders, *step.tests)}
+    types |= {f.name: f.type for f in FACTS if f.name not in types}
+    return tuple((n, t) for n, t in types.items() if n in spoken)
 
 
 def fact_names(context: Context, step: Step) -> dict[str, str]:
@@ -90,7 +62,7 @@ def fact_names(context: Context, step: Step) -> dict[str, str]:
 
 
 def fact_texts(context: Context, step: Step, views: dict[str, View]):
-    """(name, host text) of every fact that choose or a grid speaks of."""
+    """(name, host text) of every fact that choose, a grid or scratch speaks of."""
     asked = {n for n, _ in used_facts(step)}
     spoken = set(asked)
     for v in step.variants:
@@ -98,69 +70,25 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
             spoken |= set().union(*(rules.names(r) for r in launch.grid))
         for _, _, shape in v.scratch:
             spoken |= set().union(*(rules.names(r) for r in shape))
+    own = fact_names(context, step)
     for name, p in step.facts:
         text = launch_text(p) if p.terms else "0"
-        own = fact_names(context, step)[name]
         if name not in asked and bare(p) and bare(p) != ir.BATCH:
             continue  # a grid calls it what the spec does
-        if name in spoken and text != own:
-            yield own, text
-    for o in step.orders:
-        if o.fact in spoken:
-            yield o.fact, f"{o.tensor}.stride({o.near}) < {o.tensor}.stride({o.far})"
-    for test in step.tests:
-        if test.fact in spoken:
-            yield test.fact, tested(test)
-    if step.merged:
-        names = tuple_text([t for t, _ in step.merged])
-        yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in {names})"
-    if "across" in spoken - {o.fact for o in step.orders}:
-        yield "across", across_text(step, views)
-    if "aligned" in spoken:
-        yield "aligned", aligned_text(context, step, views)
-    if "tma" in spoken:
-        tiled = described(step, "persistent") or described(step, "tf32x3_half")
-        yield "tma", f"lib.takes_tiles({', '.join(tiled)})"
-    if "patched" in spoken:
-        packs = {p.stored or p.tensor: p for v in step.variants for p in v.packs}
-        asked_of = [packs[t] for t in described(step, "patches")]
-        shown = ", ".join(f"{pack_source(p)}{permuted(p.order)}" for p in asked_of)
-        copied = ", copied=True" if all(p.stored for p in asked_of) else ""
-        stepped = ", stepped=True" if any(map(is_stepped, step.kernels)) else ""
-        yield "patched", f"lib.takes_patches({shown}{copied}{stepped})"
-    if "tf32x3" in spoken:
-        yield "tf32x3", 'PRECISION == "tf32x3"'
-    if "itemsize" in spoken:
-        yield "itemsize", itemsize_text(context, step)
-    if "copied_bytes" in spoken:
-        lefts, rights = matrices(step)
-        every = ", ".join(dict.fromkeys([*lefts, *rights]))
-        yield "copied_bytes", f"lib.copied_bytes({every})"
-        yield "turned_bytes", f"lib.turned_bytes({', '.join(rights)})"
-        yield "wide", f"lib.are_wide({every})"
-    if "operand_bytes" in spoken:
-        yield "operand_bytes", " + ".join(f"{t}.nbytes" for t in factors_of(step))
-    for name in COPIED:
-        if name in spoken:
-            copies = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
-            shown = ", ".join(f"{pack_source(p)}{permuted(p.order)}" for p in copies)
-            whole = f", whole={copies[0].multiple}" if copies[0].multiple > 1 else ""
-            yield name, f"lib.packed_bytes({shown}{whole})"
-    if "stored_bytes" in spoken:
-        yield "stored_bytes", f"{step.stores[-1]}.element_size()"
-    if "added_bytes" in spoken:
-        yield "added_bytes", added_bytes_text(context, step)
-    if "deterministic" in spoken:
-        yield "deterministic", "torch.are_deterministic_algorithms_enabled()"
-    if "hip" in spoken:
-        yield "hip", "torch.version.hip is not None"
-    if "sms" in spoken:
-        yield "sms", f"lib.multiprocessors({touched(step)[0]}.device)"
+        if name in spoken and text != own[name]:
+            yield own[name], text
+    called = {t.fact: tested(t) for t in (*step.orders, *step.tests) if t.fact in spoken}
+    yield from called.items()
+    for fact in FACTS:
+        if fact.name in spoken - called.keys():
+            yield fact.name, fact.text(context, step, views)
 
 
-def tested(test: Run | Sizes) -> str:
+def tested(test: Order | Run | Sizes) -> str:
     """What a fact of the call asks, on the host."""
     match test:
+        case Order(_, tensor, near, far):
+            return f"{tensor}.stride({near}) < {tensor}.stride({far})"
         case Run(_, orders):
             return " and ".join(f"{t}{permuted(order)}.is_contiguous()" for t, order in orders)
         case Sizes(_, values, tiles):
@@ -229,7 +157,7 @@ def itemsize_text(context: Context, step: Step) -> str:
     )
 
 
-def across_text(step: Step, views: dict[str, View]) -> str:
+def across_text(context: Context, step: Step, views: dict[str, View]) -> str:
     """Whether memory runs along the kept indices rather than the reduced ones."""
     if step.orders or (found := _tiled(step, views)) is None:
         return "False"  # images in order; for others there is another walk
@@ -313,3 +241,81 @@ def is_wide_text(context: Context) -> str:
     if len(floats) == 1:
         return f"{floats[0]}.dtype == torch.float64"
     return f"torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)})"
+
+
+# ---- facts that any step may ask for -------------------------------------------------------------
+def turned_text(context: Context, step: Step, views: dict[str, View]) -> str:
+    return f"any(0 < t.stride(1) < t.stride(2) for t in {tuple_text([t for t, _ in step.merged])})"
+
+
+def tma_text(context: Context, step: Step, views: dict[str, View]) -> str:
+    tiled = described(step, "persistent") or described(step, "tf32x3_half")
+    return f"lib.takes_tiles({', '.join(tiled)})"
+
+
+def patched_text(context: Context, step: Step, views: dict[str, View]) -> str:
+    packs = {p.stored or p.tensor: p for v in step.variants for p in v.packs}
+    asked_of = [packs[t] for t in described(step, "patches")]
+    copied = ", copied=True" if all(p.stored for p in asked_of) else ""
+    stepped = ", stepped=True" if any(map(is_stepped, step.kernels)) else ""
+    return f"lib.takes_patches({packed_text(asked_of)}{copied}{stepped})"
+
+
+def bytes_of_matrices(call: str, rights_alone: bool = False) -> Text:
+    """What one of `lib`'s counts of bytes is told: the factors as matrices."""
+
+    def text(context: Context, step: Step, views: dict[str, View]) -> str:
+        lefts, rights = matrices(step)
+        return f"lib.{call}({', '.join(rights if rights_alone else {**lefts, **rights})})"
+
+    return text
+
+
+def bytes_packed(name: str) -> Text:
+    """The bytes of operands that are packed in front, for the variant whose estimate asks for them."""
+
+    def text(context: Context, step: Step, views: dict[str, View]) -> str:
+        packs = next(v.packs for v in step.variants if v.estimate and name in v.estimate.asked)
+        whole = f", whole={packs[0].multiple}" if packs[0].multiple > 1 else ""
+        return f"lib.packed_bytes({packed_text(packs)}{whole})"
+
+    return text
+
+
+def packed_text(packs: Iterable[Pack]) -> str:
+    return ", ".join(f"{pack_source(p)}{permuted(p.order)}" for p in packs)
+
+
+Text = Callable[[Context, Step, dict[str, View]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of a launch, for the steps whose rules name it."""
+
+    name: str
+    type: str
+    text: Text
+
+
+FACTS = (
+    Fact("turned", "bool", turned_text),
+    Fact("across", "bool", across_text),
+    Fact("aligned", "bool", aligned_text),
+    Fact("tma", "bool", tma_text),
+    Fact("patched", "bool", patched_text),
+    Fact("tf32x3", "bool", lambda context, step, views: 'PRECISION == "tf32x3"'),
+    Fact("itemsize", "int", lambda context, step, views: itemsize_text(context, step)),
+    Fact("stored_bytes", "int", lambda c, step, v: f"{step.stores[-1]}.element_size()"),
+    Fact("added_bytes", "int", lambda context, step, views: added_bytes_text(context, step)),
+    Fact("copied_bytes", "int", bytes_of_matrices("copied_bytes")),
+    Fact("turned_bytes", "int", bytes_of_matrices("turned_bytes", rights_alone=True)),
+    Fact("wide", "bool", bytes_of_matrices("are_wide")),
+    Fact("operand_bytes", "int", lambda c, s, v: " + ".join(f"{t}.nbytes" for t in factors_of(s))),
+    Fact("packed_bytes", "int", bytes_packed("packed_bytes")),
+    Fact("lanes_bytes", "int", bytes_packed("lanes_bytes")),
+    Fact("padded_bytes", "int", bytes_packed("padded_bytes")),
+    Fact("deterministic", "bool", lambda *_: "torch.are_deterministic_algorithms_enabled()"),
+    Fact("hip", "bool", lambda *_: "torch.version.hip is not None"),
+    Fact("sms", "int", lambda c, step, v: f"lib.multiprocessors({touched(step)[0]}.device)"),
+)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tritongen.emit.body import Context
 from tritongen.emit.facts import (
-    BOOLEANS,
     compute_text,
     counted_text,
     fact_names,
@@ -91,7 +90,7 @@ def launch_view(
     names = [n for n, _ in facts]
     local = fact_names(context, step)
     given = [local.get(n, n) for n in names]
-    parameters = [f"{n}: {'bool' if n in BOOLEANS else 'int'}" for n in names]
+    parameters = [f"{n}: {kind}" for n, kind in facts]
     heading = call_lines(f"choose_{step.name}", parameters, end=" -> tuple[str, dict]:")
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]

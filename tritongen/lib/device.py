@@ -11,7 +11,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 @triton.jit
 def _nothing():
-    pass
+    """By what triton.jit made of it: whether kernels of this process run in the interpreter."""
 
 
 def runs_kernels(x: torch.Tensor) -> bool:

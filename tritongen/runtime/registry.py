@@ -68,11 +68,12 @@ def op(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
 
-    `lib`: the version of `tritongen.lib` that it was generated for; ImportError where this is another. `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `forward`: the op of
+    `lib`: the version of `tritongen.lib` that it was generated for; ImportError where this is another.
+    `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `forward`: the op of
     its module that runs in its place where a gradient is wanted: the same results, and what it keeps for that.
     `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands. `precision`: what
-    the function asks `f32_precision`; the torch op takes the answers as arguments. `batch`: for vmap, where one launch
-    may do for all entries. `linear`: for forward mode, operands in which it is linear together.
+    the function asks `f32_precision`; the torch op takes the answers as arguments. `batch`: for vmap, where one
+    launch may do for all entries. `linear`: for forward mode, operands in which it is linear together.
 
     What comes has, too, `again`, a list: what is put in there runs where the gradient of a gradient is wanted.
     """
@@ -91,27 +92,10 @@ def op(
         autograd = _autograd(params, precision, keep, pull)
         registered = _register(replay, allocate, params, autograd, batch, linear, source)
         eager = _eager(replay, _differentiable(replay, keep, pull), registered)
-        in_order = binder(function.__name__, params)
         keeping = _keeping(function, forward) if forward else None
         again: list[Callable[..., Any]] = []
+        call = _call(function, params, eager, registered, keeping, again, autocast)
         tuned.install(function.__globals__, function.__name__, source)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if autocast:
-                args, kwargs = cast(args, kwargs, autocast)
-            if keeping is not None and wants_gradient((*args, *kwargs.values())):
-                return keeping(*args, **kwargs)
-            if _is_compiling():
-                return registered(*args, **kwargs)
-            if again and _functorch_level() is None and wants_gradient((*args, *kwargs.values())):
-                return again[0](*args, **kwargs)
-            values = in_order(args, kwargs) if kwargs or len(args) != len(params) else args
-            try:
-                return eager(values)
-            except (AttributeError, ValueError):
-                _expect_tensors(function, values)
-                raise
-
         # Code of its own: torch.compile counts recompilations per code object, not per function.
         call.__code__ = call.__code__.replace(co_name=function.__name__)
         functools.update_wrapper(call, function)
@@ -126,6 +110,37 @@ def op(
         return call
 
     return decorate
+
+
+def _call(
+    function: Callable[..., Any],
+    params: tuple[Param, ...],
+    eager: Callable[[Sequence[Any]], Any],
+    registered: Callable[..., Any],
+    keeping: Callable[..., Any] | None,
+    again: Sequence[Callable[..., Any]],
+    autocast: str,
+) -> Callable[..., Any]:
+    """What stands in the function's place: each call goes where it is right."""
+    in_order = binder(function.__name__, params)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if autocast:
+            args, kwargs = cast(args, kwargs, autocast)
+        if keeping is not None and wants_gradient((*args, *kwargs.values())):
+            return keeping(*args, **kwargs)
+        if _is_compiling():
+            return registered(*args, **kwargs)
+        if again and _functorch_level() is None and wants_gradient((*args, *kwargs.values())):
+            return again[0](*args, **kwargs)
+        values = in_order(args, kwargs) if kwargs or len(args) != len(params) else args
+        try:
+            return eager(values)
+        except (AttributeError, ValueError):
+            _expect_tensors(function, values)
+            raise
+
+    return call
 
 
 def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
