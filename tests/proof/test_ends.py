@@ -230,6 +230,24 @@ def test_ordinary_numbers_have_no_more_room_than_rounding():
             )
 
 
+def test_products_of_f32_in_ieee_are_chains_of_fused_adds():
+    """793-664: 512 positive terms one after another are off by more than a tree of them, and squared by twice that."""
+    torch.manual_seed(0)
+    args = {"a": torch.rand(64, 512), "b": torch.rand(512, 1)}
+    op = op_of(
+        "op f(a: f32[M, K], b: f32[K, N]) -> y: f32[M, N] { p[i, j] = sum[k](a[i, k] * b[k, j])  y[i, j] = p[i, j] * p[i, j] }"
+    )
+    chain = torch.zeros(64, 1)
+    for k in range(512):
+        chain = (chain.double() + args["a"][:, k : k + 1].double() * args["b"][k].double()).float()
+    chain = chain * chain
+    with precision("ieee"):
+        assert not judge(chain, expect(op, args)["y"]).ok
+        assert passes(chain, op, args, "contraction")
+        assert not passes(chain, op, args, "rows")
+        assert not passes(chain * (1 + 2.0**-12), op, args, "contraction")
+
+
 def test_an_infinity_of_another_row_is_excused_also_where_another_step_is_serial():
     op, args = op_of(TRIANGLE), {"a": torch.ones(2, 2), "b": torch.tensor([[1.0], [math.inf]])}
     got = torch.tensor([[math.nan], [math.inf]])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tritongen.ir.nodes import Op
 from tritongen.proof.divided import without_divided
 from tritongen.proof.eager import on_host
 from tritongen.proof.factors import words_of
@@ -43,27 +44,33 @@ def excused(
 def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) -> list[Expected]:
     """What else an output may be; a candidate launches several kernels, one a step, and all may meet.
 
-    The general nest adds term after term, and so may a scan and a scatter. A transposed convolution leaves out terms of 0 * w, a product under a
+    The general nest adds term after term, and so may a scan and a scatter; products of f32 that no tensor core takes
+    do on a GPU, where tl.dot is a chain of fused multiply-adds. A transposed convolution leaves out terms of 0 * w, a product under a
     bound has them of what another row has. On a GPU, and where the kernels do it themselves, tf32x3 splits the
     factors of a product. Triton's own gives NaN or an infinity for those that are not infinite, but are in TF32:
     there, and only there, these are let through, and what a function makes of them: relu(-inf) is 0. Atomic
     adds of f32 to a GPU's global memory take and leave 0 for denormals (PTX ISA, `atom`).
     """
-    op, serial = candidate.plan.op, candidate.is_serial or bool(candidate.skeletons & SERIAL)
+    op, kinds, words = candidate.plan.op, candidate.skeletons, _words(candidate.plan.op, host)
+    chained = on_gpu and "ieee" in words and bool(kinds & BY_TRITON)
+    serial = candidate.is_serial or chained or bool(kinds & SERIAL)
     sparse = without_divided(op)
     meanings = [op] if sparse is None else [op, sparse]
-    if candidate.skeletons & (BY_TRITON | IN_PARTS):
+    if kinds & (BY_TRITON | IN_PARTS):
         meanings += [shared for m in meanings if (shared := with_shared(m)) is not None]
-    splits = ["", *_splits(candidate, host, on_gpu)]
-    flushed = on_gpu and "scatter" in candidate.skeletons
+    splits = ["", *(_splits(kinds, on_gpu) if "tf32x3" in words else ())]
+    flushed = on_gpu and "scatter" in kinds
     return [expect(m, host, serial, split, flushed)[name] for m in meanings for split in splits]
 
 
-def _splits(candidate: Candidate, host: dict[str, Any], on_gpu: bool) -> list[str]:
-    """Who makes tf32x3 of the products of a call: Triton, our kernels, or neither."""
+def _words(op: Op, host: dict[str, Any]) -> set[str]:
+    """How a call multiplies f32, where it does."""
     halves = {k for k, v in host.items() if isinstance(v, torch.Tensor) and v.dtype.itemsize <= 2}
-    if "tf32x3" not in words_of(candidate.plan.op, halves):
-        return []
+    return words_of(op, halves)
+
+
+def _splits(kinds: set[str], on_gpu: bool) -> list[str]:
+    """Who makes tf32x3 of the products of a call: Triton, our kernels, or neither."""
     by = {"triton": BY_TRITON if on_gpu else set(), "ours": IN_PARTS}
-    found = [who for who, skeletons in by.items() if candidate.skeletons & skeletons]
+    found = [who for who, skeletons in by.items() if kinds & skeletons]
     return [*found, *(("infinite", "nan") if "triton" in found else ())]
