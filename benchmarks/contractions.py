@@ -162,6 +162,35 @@ def narrow() -> Iterator[Case]:
         )  # fmt: skip
 
 
+def ragged() -> Iterator[Case]:
+    """Tokens sorted by expert, beside one product of all of them (floor 0.6) and torch's grouped one."""
+    moe = spec("moe_linear")
+    shapes = [(8192, 4096, 14336, 8), (8192, 14336, 4096, 8), (1024, 4096, 14336, 8)]
+    for m, k, n, count in [*shapes, (64, 4096, 14336, 8), (16384, 2048, 1408, 64)]:
+        x, w = randn(m, k), randn(count, k, n, scale=k**-0.5)
+        even = torch.full((count,), m // count)
+        drawn = torch.multinomial(torch.randn(count).softmax(0), m, True).bincount(minlength=count)
+        for sizes, counts in (("even", even), ("drawn", drawn)):
+            ends = counts.cumsum(0).to("cuda", torch.int32)
+            off = torch.cat([ends.new_zeros(1), ends])
+            others = {
+                "one dense product": (0.6, lambda x=x, w=w: x @ w[0]),
+                "_grouped_mm": (0.9, lambda x=x, w=w, ends=ends: torch._grouped_mm(x, w, ends)),
+            }
+            for name, (floor, other) in others.items():
+                yield Case(
+                    f"ragged bf16 {m} x {n} x {k}, {count} {sizes}, {name}", floor, 2 * m * n * k,
+                    lambda x=x, w=w, off=off: moe(x, w, off), other,
+                    lambda x=x, w=w, off=off: by_segments(x, w, off.tolist()),
+                )  # fmt: skip
+
+
+def by_segments(x: torch.Tensor, w: torch.Tensor, off: list[int]) -> torch.Tensor:
+    """One product after another, in f32."""
+    pairs = zip(off, off[1:], strict=False)
+    return torch.cat([x[a:b].float() @ w[e].float() for e, (a, b) in enumerate(pairs)])
+
+
 def relative_error(got: torch.Tensor, wanted: torch.Tensor) -> float:
     return ((got.double() - wanted.double()).norm() / wanted.double().norm()).item()
 
@@ -196,7 +225,7 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_tf32 = False
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}")
     rows = []
-    for make in (matmuls, fused, narrow):
+    for make in (matmuls, fused, narrow, ragged):
         for case in make():
             if options.only not in case.name:
                 continue

@@ -10,7 +10,7 @@ import triton
 
 from tritongen import lib
 from tritongen.emit.op_view import render_kernel
-from tritongen.emit.product_view import Factor, Place, ProductView, SplitFactor, Store, Sum
+from tritongen.emit.product_view import Factor, Place, ProductView, SplitFactor, Store, Sum, Value
 from tritongen.runtime.load import load_text
 
 M, N, K = 50, 44, 36
@@ -67,6 +67,28 @@ def test_contraction_of_taps_in_halves(operands):
     run = kernel("contraction", *parameters, factors=factors, taps="4", K="C", halves=True)
     run[(TILES,)](*operands, M, N, K, K // 4, **BLOCKS)
     check(operands)
+
+
+def test_ragged(operands):
+    a, b, y = operands
+    ends = torch.tensor([0, 13, 13, 40, M])
+    parameters = ("a_ptr", "b_ptr", "ends_ptr", "y_ptr", "M", "N", "K", *constants(**BLOCKS))
+    weights = "tl.load(b_ptr + segment * K * N + k[:, None] * N + n, mask=(k[:, None] < K) & (n < N), other=0.0)"
+    rows = "tl.load(a_ptr + m * K + k[None, :], mask=own & (k[None, :] < K), other=0.0)"
+    met = "(tl.load(ends_ptr + segments) <= last_m) & (tl.load(ends_ptr + segments + 1) > first_m)"
+    own = "(tl.load(ends_ptr + segment) <= m) & (tl.load(ends_ptr + segment + 1) > m)"
+    run = kernel(
+        "ragged",
+        *parameters,
+        "SEGMENTS: tl.constexpr",
+        factors=(Factor("a", rows), Factor("b", weights)),
+        met=Value((), met),
+        own=Value((), own),
+    )
+    each = torch.stack([b, torch.full_like(b, torch.nan), 2 * b, -b])  # the second one has no rows
+    run[(TILES,)](a, each, ends, y, M, N, K, **BLOCKS, SEGMENTS=4)
+    factor = torch.tensor([1.0] * 13 + [2.0] * 27 + [-1.0] * 10)[:, None]
+    torch.testing.assert_close(y, factor * (a @ b), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("template", ["contraction", "persistent"])

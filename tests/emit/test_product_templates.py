@@ -18,7 +18,9 @@ MATMUL = "op f(a: f16[M, K], b: f16[K, N]) -> y: f16[M, N] { y[m, n] = sum[k](a[
 FORGET = (op_view.environment, names.words_of, build)
 
 
-PRODUCTS = "contraction persistent strips tf32x3 patches sliding bounded matrices product_view"
+PRODUCTS = (
+    "contraction persistent ragged strips tf32x3 patches sliding bounded matrices product_view"
+)
 
 
 def test_python_says_no_step_of_a_kernel():

@@ -47,6 +47,7 @@ from tritongen.schedule.classes.contraction_operands import (
 )
 
 AXES = ("batch", "m", "n", "k", "tap")  # as templates call what walks them
+PLURALS = {"batch": "batches", "tap": "taps", "segment": "segment_count"}
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
 
 
@@ -114,18 +115,18 @@ def product_view(
     return view(body, {}, blocks, "", ProductView, phases=phases, **own | fields)
 
 
-def open_axes(body: Body, without: str = "") -> dict[str, str]:
+def open_axes(body: Body, names: tuple[str, ...] = AXES, without: str = "") -> dict[str, str]:
     """The spec's indices by what a template walks: m is [BLOCK_M, 1], n [1, BLOCK_N], k either by side.
 
     Their extents, `without` that of an axis that the kernel does not ask for.
     """
     size = {}
-    for axis, name in zip(body.kernel.axes, AXES, strict=False):
+    for axis, name in zip(body.kernel.axes, names, strict=False):
         if len(axis.digits) == 1:
             body.index[axis.digits[0].index] = name
         body.axis_var[axis.name] = name
         if axis.digits and name != without:
-            wish = {"batch": "batches", "tap": "taps"}.get(name, name.upper())
+            wish = name.upper() if name in ("m", "n", "k") else PLURALS[name]
             size[name] = body.extent(axis.extent, wish)
             if name in ("m", "n", "k"):
                 body.axis_mask[axis.name] = f"{name} < {size[name]}"

@@ -8,6 +8,7 @@ from tritongen.emit.contraction import combine_view, contraction_view
 from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.patches import patches_view
 from tritongen.emit.persistent import persistent_view
+from tritongen.emit.ragged import ragged_view
 from tritongen.emit.runs import RunsBody
 from tritongen.emit.scatter import scatter
 from tritongen.emit.strips import strips_view
@@ -31,6 +32,7 @@ PRINTERS = {
     "merge": walks.merge,
     "relay": relay.relay,
     "contraction": contraction_view,
+    "ragged": ragged_view,
     "scatter": scatter,
     "window": window_view,
     "runs": lambda body: windows_view(RunsBody(body.context, body.kernel)),

@@ -109,6 +109,8 @@ class ProductView(KernelView):
     factors: Sequence[Factor] = ()
     sums: Sequence[Sum] = ()
     scale: Scale | None = None
+    met: Value | None = None  # which segments may have rows of a tile
+    own: Value | None = None  # and which rows of it are in one
     behind: Sequence[str] = ()  # what follows from m alone, behind the K loop
     stores: Sequence[Store] = ()
     halves: bool = False  # of the columns of a tile, one after the other behind the K loop

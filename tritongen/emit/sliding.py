@@ -114,8 +114,9 @@ class SlidingBody(Body):
         if tensor in self.views:
             held = [frozenset(run) for run in self.views[tensor].runs]
         else:
-            found = (r for r in reads(self.kernel.nests[0].body) if r.tensor == tensor)
-            held = [indices(c) for c in next(found).coords]
+            # What a bound alone reads is no factor.
+            found = [r for r in reads(self.kernel.nests[0].body) if r.tensor == tensor]
+            held = [indices(c) for read in found[:1] for c in read.coords]
         inner = [k for k, used in enumerate(held) if used & channels]
         return tuple(k for k in range(len(held)) if k not in inner) if len(inner) == 1 else ()
 

@@ -28,6 +28,7 @@ BY_TRITON = {
     "persistent",
     "strips",
     "patches",
+    "ragged",
 }  # they leave tf32x3 to tl.dot
 IN_PARTS = {"tf32x3", "tf32x3_half"}  # they split factors themselves
 # Each sum goes on from the one before it, atomic adds from what is there.

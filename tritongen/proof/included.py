@@ -16,6 +16,7 @@ from tritongen.ir.bounds import facts_of
 from tritongen.proof.factors import products_of
 from tritongen.schedule.canonical import free_indices, from_zero
 from tritongen.schedule.classes.contraction import as_product
+from tritongen.schedule.classes.ragged import as_ragged
 
 
 def with_shared(op: ir.Op) -> ir.Op | None:
@@ -37,7 +38,7 @@ def with_shared(op: ir.Op) -> ir.Op | None:
 
 def _more(head: ir.Nest, node: ir.Reduce, inside: dict[str, ir.Nest], facts) -> ir.Expr:
     """`inside`: temporaries whose factors are multiplied with those that share their rows."""
-    product = as_product(head, inside, facts)
+    product = as_product(head, inside, facts) or as_ragged(head, inside, facts)
     if product is None or head.dtype == "i32":
         return node
     out: ir.Expr = node

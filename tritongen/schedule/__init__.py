@@ -123,7 +123,7 @@ def best_form(op: ir.Op, facts, only: str | None):
 def _slowness(groups) -> tuple[int, int, int]:
     """Groups without a class of their own, sums that are no product of tiles, groups in all."""
     general = sum(g.kind in ("box", "nest") for g in groups)
-    tiled = sum(g.products for g in groups if g.kind.startswith("contraction"))
+    tiled = sum(g.products for g in groups if g.product is not None)
     return general, -tiled, len(groups)
 
 

@@ -11,6 +11,7 @@ from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import reads, tensors_read
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction import as_product
+from tritongen.schedule.classes.ragged import as_ragged
 from tritongen.schedule.members import Group, closure, fetches, is_reducer
 
 MOST_READS = 64  # that a temporary may be made of where it is computed anew by whoever reads it
@@ -120,7 +121,9 @@ def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[
         last, following = head, only_reader(head)
         while following is not None:
             last, following = following, only_reader(following)
-        if last is not head and as_product(head, virtual, facts):
+        if last is head:
+            continue
+        if as_product(head, virtual, facts) or as_ragged(head, virtual, facts):
             found.add(last.name)
     return found
 

@@ -40,6 +40,7 @@ class Product:
     left: ir.Expr
     right: ir.Expr
     taps: tuple[ir.Binder, ...] = ()
+    segments: tuple[ir.Binder, ...] = ()  # the reduced index that numbers segments of rows
     lets: tuple[tuple[str, Poly], ...] = ()  # see KernelPlan
     ragged: tuple[tuple[Poly, Poly], ...] = ()
     lanes: str = ""  # the sizes of the channels as `classes/lanes.py` stores them

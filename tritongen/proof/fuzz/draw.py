@@ -24,6 +24,7 @@ MOTIFS = {
     motifs.two_ways: 2,
     motifs.earlier: 3,
     motifs_products.contraction: 9,
+    motifs_products.ragged: 2,
     motifs_products.quantised: 2,
     motifs_products.integers: 2,
     motifs_products.widened: 2,

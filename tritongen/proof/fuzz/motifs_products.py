@@ -79,6 +79,20 @@ def _behind(s: Sketch, text: str, kept: dict[str, str]) -> str:
     )
 
 
+def ragged(s: Sketch) -> None:
+    """Rows in segments, each with a factor of its own; where they begin is any number, in any order."""
+    i, j, k, e = s.indices(4)
+    m, n, c, d = s.sizes_apart(4)
+    kept = {i: m, j: n}
+    off = s.operand((f"{d} + 1",), "int", s.one("i64", "i32"))
+    begin, end = f"{off.name}[{e}]", f"{off.name}[{e} + 1]"
+    bounds = {f"{begin} <= {i} and {i} < {end}": 6, f"{i} < {end}": 1, f"{begin} < {i}": 1}
+    left = factor(s, {e: d, i: m, k: c} if s.maybe(0.15) else {i: m, k: c})
+    product = f"{left} * {factor(s, {e: d, k: c, j: n})}"
+    text = f"sum[{e} < {d}, {k}](where({s.weighted(bounds)}, {product}, 0))"
+    s.add("ragged", lefts(kept), _behind(s, text, kept))
+
+
 def integers(s: Sketch) -> None:
     """Small integers multiplied, wide sums."""
     i, j, k = s.indices(3)

@@ -13,6 +13,7 @@ from tritongen.schedule.classes import (
     contractions,
     nest,
     pointwise,
+    ragged,
     rows,
     scan,
     scatter,
@@ -22,6 +23,7 @@ from tritongen.schedule.classes import (
 CLASSES = {
     "contraction": contraction,
     "contractions": contractions,
+    "ragged": ragged,
     "scan": scan,
     "scatter": scatter,
     "window": window,

@@ -102,6 +102,9 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
         return f"only one of two factors varies with all of {_listed(k)}"
     a, b = (set().union(*(used[i] for i in part)) - k for part in (mine, others))
     box = {binder.index for binder in head.box}
+    # Whose terms a bound alone says: sum[off[e] <= i < off[e + 1]](a[i, m] * b[i, n]) has a product for each e.
+    bounding = set().union(*(own for g in reduce.guards if (own := indices(g.poly)) & k))
+    a, b = (side | (box & bounding - a - b) for side in (a, b))
     if (a | b) != box:
         return f"no factor varies with {_listed(box - (a | b))}"
     if not (a - b) or not (b - a):

@@ -1,0 +1,79 @@
+"""A ragged product: the K loop of a contraction for each segment that has rows of the tile.
+
+Input: a `KernelPlan` of the skeleton `ragged`, whose last axis numbers the segments. Output: its `ProductView` with
+two masks: of the segments that may have rows of a tile, by its first and last row, and of the rows in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tritongen.emit.body import Body
+from tritongen.emit.bounded import is_kept_run, sign
+from tritongen.emit.contraction import (
+    BLOCKS,
+    invariant,
+    mask_tile,
+    open_axes,
+    product_view,
+    products,
+    stores_of,
+)
+from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.product_view import Value
+from tritongen.emit.view import KernelView
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Idx, affine, poly
+
+AXES = ("batch", "m", "n", "k", "segment")
+
+
+def ragged_view(body: Body) -> KernelView:
+    kernel = body.kernel
+    (head, *_), (_, m_axis, _, _, segment_axis) = kernel.nests, kernel.axes
+    (row,), (segment,) = ((d.index for d in a.digits) for a in (m_axis, segment_axis))
+    guards = head.fold.guards
+    size = open_axes(body, AXES)
+    invariant(body, (head,))
+    body.prologue, body.lines = [*body.prologue, *body.lines], []
+
+    def end_of(guard: ir.Guard) -> str:
+        """By the row of the tile for which it holds soonest."""
+        weight = (affine(guard.poly) or ({}, 0))[0].get(Idx(row), poly(0))
+        body.index[row] = "last_m" if sign(weight) > 0 else "first_m"
+        return guard_text(body, guard)
+
+    own_index, cache = dict(body.index), dict(body.cache)
+    body.index[segment] = "segments"
+    body.axis_mask["segment"] = f"segments < {size['segment']}"
+    met = asked(body, guards, "segment", end_of)
+    body.index, body.cache = own_index, dict(cache)
+    body.axis_mask["segment"] = ""
+    own = asked(body, guards, "m", lambda guard: guard_text(body, guard))
+    body.axis_mask["m"] = "own"
+    factors, sums = products(body, (head,), size)
+    body.cache = cache | {k: name for k, name in body.cache.items() if is_kept_run(body, k)}
+    inside = mask_tile(body, size)
+    behind, body.lines = body.lines, []
+    blocks = (*BLOCKS, "SEGMENTS")
+    return product_view(
+        body,
+        size,
+        blocks,
+        inside=inside,
+        met=met,
+        own=own,
+        factors=factors,
+        sums=sums,
+        behind=behind,
+        stores=stores_of(body),
+    )
+
+
+def asked(
+    body: Body, guards: tuple[ir.Guard, ...], axis: str, text: Callable[[ir.Guard], str]
+) -> Value:
+    """The mask of an axis and all guards, behind what they read."""
+    checks = [text(guard) for guard in guards]
+    lines, body.lines = body.lines, []
+    return Value(lines, body.mask(frozenset({axis}), checks))

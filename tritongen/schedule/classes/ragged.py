@@ -1,0 +1,98 @@
+"""Ragged products: rows lie in segments, and each segment is multiplied by a factor of its own.
+
+    sum[e < E, k](where(off[e] <= m and m < off[e + 1], x[m, k] * w[e, k, n], 0))     tokens sorted by expert
+
+Where the segments begin is read on the device, and nothing is assumed of them: they may overlap, be empty, lie in
+any order or leave rows out. A tile of rows looks up which of them may have rows of it, and walks the terms of each
+that has: of sorted rows few tiles meet two. What counts for a row is a mask of the left factor's loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Idx, affine, indices, poly
+from tritongen.ir.bounds import Facts
+from tritongen.schedule.canonical import from_zero
+from tritongen.schedule.classes import contraction
+from tritongen.schedule.classes.contraction_stages import fitted
+from tritongen.schedule.classes.contraction_variants import by_pointers
+from tritongen.schedule.members import Group, Product
+from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
+from tritongen.schedule.views import accesses, views
+
+
+def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
+    head, *others = members
+    product = as_ragged(head, virtual, facts)
+    if product is None or head.dtype == "i64":
+        return None
+    terms = ir.Call("mul", (product.left, product.right), head.dtype)
+    head = replace(head, body=replace(from_zero(head.fold), body=terms))
+    tail = contraction.epilogue((head,), others, virtual)
+    return None if tail is None else Group("ragged", (head, *tail), product=product)
+
+
+def as_ragged(head: ir.Nest, virtual, facts: Facts) -> Product | None:
+    """The product within a segment, where one of the summed indices numbers segments of rows."""
+    if not isinstance(head.body, ir.Reduce) or head.fold.op != "sum" or not head.fold.guards:
+        return None
+    fold = from_zero(head.fold)
+    for segment in fold.binders:
+        within = tuple(b for b in fold.binders if b != segment)
+        body = replace(fold, binders=within, guards=())
+        inner = replace(head, box=(*head.box, segment), body=body)
+        product = contraction.as_product(inner, virtual, facts)
+        found = None if product is None or product.taps else by_segments(product, segment)
+        if found is not None and all(bounds_rows(g, segment, found) for g in fold.guards):
+            return found
+    return None
+
+
+def by_segments(p: Product, segment: ir.Binder) -> Product | None:
+    """The product with the segment's number as what a loop walks, and one index of rows."""
+    if segment in p.m:  # rows are what has no factor of its own in each segment
+        p = replace(p, m=p.n, n=p.m, left=p.right, right=p.left)
+    batch, n = (tuple(b for b in part if b != segment) for part in (p.batch, p.n))
+    if len(p.m) != 1 or not n:
+        return None
+    return replace(p, batch=batch, n=n, segments=(segment,))
+
+
+def bounds_rows(guard: ir.Guard, segment: ir.Binder, p: Product) -> bool:
+    """Whether it says where the rows of a segment begin or end."""
+    (row,) = p.m
+    own = {segment.index, row.index, *(b.index for b in p.batch)}
+    weight = (affine(guard.poly) or ({}, poly(0)))[0].get(Idx(row.index))
+    rest = guard.poly if weight is None else guard.poly - weight * poly(Idx(row.index))
+    ends = guard.op == ">=" and weight in (poly(1), poly(-1)) and row.index not in indices(rest)
+    return ends and segment.index in indices(rest) and indices(rest) <= own
+
+
+def make(name, group, stores, dims, facts) -> Step:
+    p = group.product
+    axes = (
+        Axis("batch", p.batch),
+        Axis("m", p.m),
+        Axis("n", p.n),
+        Axis("k", p.k),
+        Axis("segment", p.segments),
+    )
+    seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
+    kernel = KernelPlan(f"{name}_tiles", "ragged", "whole", axes, group.nests, stores, views=seen)
+    numbers = (
+        ("batches", axes[0].extent),
+        ("M", axes[1].extent),
+        ("N", axes[2].extent),
+        ("K", axes[3].extent),
+        ("segments", axes[4].extent),
+    )
+    variants = tuple(map(searching, by_pointers(kernel, "batches * " if p.batch else "", False)))
+    why = "a product of rows that lie in segments, each with a factor of its own"
+    return fitted(Step(name, "ragged", why, stores, numbers, (kernel,), variants))
+
+
+def searching(variant: Variant) -> Variant:
+    """With room for the segments that a tile looks through."""
+    return replace(variant, config=(*variant.config, ("SEGMENTS", "max(1, pow2(segments))")))
