@@ -13,6 +13,7 @@ from tritongen.ir.bounds import Facts
 from tritongen.ir.reads import reads_of
 from tritongen.schedule.canonical import (
     binders_of,
+    free_indices,
     reads,
     same,
     tensors_read,
@@ -134,6 +135,13 @@ def _weight_rank(coordinate: Poly, name: str) -> int:
     return 0 if weight == poly(1) else 1
 
 
+def _reads_along(group: Group, col: Axis) -> bool:
+    """Whether any operand is read along the columns."""
+    names, own = {d.index for d in col.digits}, {n.name for n in group.nests}
+    found = (r for n in group.nests for r in reads(n.body) if r.tensor not in own)
+    return any(free_indices(r) & names for r in found)
+
+
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
     group = replace(group, nests=with_row_values(group.nests, group.row, dims))
@@ -190,6 +198,10 @@ def make(name, group, stores, dims, facts) -> Step:
     kernels = (resident, *in_lines, loop, *relays, *parts, *in_lanes, finish)
     why = "reducers over one set of indices"
     step = Step(name, "rows", why, stores, _numbers(row_axis, col_axis), kernels, variants)
+    if not _reads_along(group, axes[1]):
+        # Nothing to keep in registers: terms that bounds alone let through. Of 32,768 of these LLVM takes minutes.
+        few = tuple(v for v in variants if v.launches[0].kernel != resident.name)
+        return replace(step, variants=few, kernels=kernels[1:])
     if kept or counts:
         return step
     general = Kernels(parts, finish, resident, loop)
