@@ -18,6 +18,7 @@ from typing import Any
 
 from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import evaluate
+from tritongen.schedule.tunable import asked
 
 SMALL = {
     **{"BLOCK": 16, "ROWS": 2, "STEPS": 2, "PARTS": 4, "TERMS": 64},
@@ -99,12 +100,7 @@ def may_run(variant: Variant, facts: Mapping[str, int]) -> bool:
 
 def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) -> dict[str, int]:
     """The variant's config for these facts; a later rule may speak of an earlier entry."""
-    skeletons = {step.kernel(run.kernel).skeleton for run in variant.launches}
-    whole = {"rows", "lines", "lines_loop", "nest"}  # a BLOCK holds rows or lines; slow where many
-    kept = {"BLOCK"} if skeletons & whole else set()
-    kept |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
-    kept |= {"BLOCK_K"} if "patches" in skeletons else set()  # divides the channels
-    kept |= {"BLOCK_K"} if any(step.kernel(run.kernel).pairs for run in variant.launches) else set()
+    kept = asked(step, variant)
     config: dict[str, int] = {}
     for name, rule in variant.config:
         value = evaluate(rule, {**facts, **config})

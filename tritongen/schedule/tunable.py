@@ -1,0 +1,184 @@
+"""Which entries of a config decide how fast a kernel is and nothing else, and values to try for them.
+
+    free(step, kernel)     # ("ROWS", "num_warps", "num_stages"): the kernel is right with any value of these
+    table(step, kernel)    # ({"ROWS": 8, "num_warps": 1, "num_stages": 3}, ...): what the rules give in calls of all kinds
+
+The proof forces other values than the rules give on all entries but those that a kernel asks for (`proof/variants.py`).
+`build --autotune` prints tables of what is free (`emit/tuning.py`), as far as nobody but the kernel goes by it: scratch,
+other launches and other entries do not follow what is measured.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import product
+
+from tritongen.ir import nodes as ir
+from tritongen.schedule import rules
+from tritongen.schedule.classes.contraction_stages import itemsizes
+from tritongen.schedule.plan import KernelPlan, Launch, Rule, Step, Variant
+
+TILES = ("BLOCK", "ROWS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
+OPTIONS = {"num_warps": 4, "num_stages": 3}  # with what Triton takes where nobody says
+WHOLE = frozenset({"rows", "lines", "lines_loop", "nest"})  # a BLOCK holds rows, or lines
+PRODUCTS = frozenset("contraction taps persistent strips patches tf32x3 tf32x3_half".split())
+
+MOST = (
+    16  # configs of a table, of which those that suit a call are compiled and timed: a second each
+)
+MOST_WARPS = 16  # where they are more than the rules say
+# Of calls that rules are asked for: sizes from a few to many, elements of all widths, one kind of device.
+SIZES = (1, 2, 8, 32, 128, 512, 1024, 4096, 8192, 16384, 1 << 20)
+BYTES = (1, 2, 4, 8)
+DEVICE = {"sms": 132, "hip": False, "tma": True}
+# Terms of a step of tl.dot that the proof forces: where factors follow from 8 bits, Triton 3.6 gets fewer wrong.
+LEAST_TERMS = 32
+
+Entries = dict[str, int]
+Row = tuple[int, ...]  # values of entries, in their order
+
+
+# ---- what is free -------------------------------------------------------------------------------
+def asked(step: Step, variant: Variant) -> set[str]:
+    """The entries that the variant's kernels ask for, or take long without."""
+    kernels = [step.kernel(run.kernel) for run in variant.launches]
+    skeletons = {kernel.skeleton for kernel in kernels}
+    found = {"BLOCK"} if skeletons & WHOLE else set()
+    found |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
+    found |= {"BLOCK_K"} if "patches" in skeletons else set()  # divides the channels
+    found |= {"BLOCK_K"} if any(kernel.pairs for kernel in kernels) else set()
+    return found
+
+
+def free(step: Step, kernel: str) -> tuple[str, ...]:
+    """What decides about speed alone, wherever the kernel is launched; nothing for one that is not tuned.
+
+    Programs that wait for each other have to be on the GPU together, which warps and tiles decide. A launch with a config
+    of its own takes little time beside the one in front of it.
+    """
+    runs = launched(step, kernel)
+    if step.kernel(kernel).counter or not runs or any(run.config for _, run in runs):
+        return ()
+    found = set.intersection(*(_free_in(step, variant, run) for variant, run in runs))
+    return tuple(n for n in (*TILES, *OPTIONS) if n in found) if found >= {*OPTIONS} else ()
+
+
+def launched(step: Step, kernel: str) -> list[tuple[Variant, Launch]]:
+    return [(v, run) for v in step.variants for run in v.launches if run.kernel == kernel]
+
+
+def _free_in(step: Step, variant: Variant, run: Launch) -> set[str]:
+    config = dict(variant.config)
+    others = [other for other in variant.launches if other is not run]
+    found = {name for name in TILES if name in config} - asked(step, variant)
+    found -= _bounded(step.kernel(run.kernel), config)
+    if any(not other.config for other in others):
+        found = set()  # they take what this one takes
+    found |= OPTIONS.keys()
+    for other in others:
+        own = dict(other.config)
+        found -= _spoken(other.grid) - own.keys() | _spoken(own.values())
+    for _, _, shape in variant.scratch:
+        found -= _spoken(shape)
+    while said := found & _spoken(rule for name, rule in config.items() if name not in found):
+        found -= said
+    return found
+
+
+def _spoken(texts: Iterable[Rule]) -> set[str]:
+    """The names that rules speak of."""
+    return set[str]().union(*map(rules.names, texts))
+
+
+def _bounded(kernel: KernelPlan, config: dict[str, str]) -> set[str]:
+    """What is right with other values than the rules give, but not with all that fit other calls."""
+    found = {"BLOCK_M"} if kernel.skeleton == "patches" else set()  # the host shapes patches by it
+    folds = [nest.body for nest in kernel.nests if isinstance(nest.body, ir.Reduce)]
+    scaled = any(fold.scale is not None for fold in folds)
+    return found | ({"BLOCK_K"} if scaled or "TERMS" in config else set())  # which it divides
+
+
+# ---- what to try --------------------------------------------------------------------------------
+def table(
+    step: Step, kernel: str, taken: Collection[str], least_columns: int = 1
+) -> tuple[Entries, ...]:
+    """The values that the free entries have in calls of several kinds, as far as the kernel has parameters for them.
+
+    Of each variant some, small tiles and large ones; where these are few, the same in twice the warps, but for products,
+    whose tiles go with theirs. What has one value in all of them is left to `choose`. Empty where there is nothing to
+    choose among. `least_columns`: the smallest BLOCK_N that the host can describe tiles of.
+    """
+    names = [n for n in free(step, kernel) if n in taken or n in OPTIONS]
+    if not names:
+        return ()
+    least = {"BLOCK_K": LEAST_TERMS, "BLOCK_N": least_columns}
+    lowest = [least.get(name, 1) for name in names]
+    found = []
+    for variant, _ in launched(step, kernel):
+        every = set(_values(step, variant, names, widths(step.kernel(kernel))))
+        found.append(sorted(row for row in every if all(map(operator.ge, row, lowest))))
+    rows = _some_of_each(found)
+    if step.skeleton != "contraction" and names != [*OPTIONS]:
+        warps = names.index("num_warps")
+        more = ((*row[:warps], 2 * row[warps], *row[warps + 1 :]) for row in rows)
+        rows = [*dict.fromkeys((*rows, *(row for row in more if row[warps] <= MOST_WARPS)))][:MOST]
+    if len(rows) < 2:
+        return ()
+    told = [k for k, n in enumerate(names) if n in OPTIONS or len({row[k] for row in rows}) > 1]
+    return tuple({names[k]: row[k] for k in told} for row in rows)
+
+
+def widths(kernel: KernelPlan) -> tuple[int, ...]:
+    """Bytes of an element in calls that a kernel may run: of what is multiplied, if it multiplies."""
+    return itemsizes(kernel) if kernel.skeleton in PRODUCTS else BYTES
+
+
+def _values(
+    step: Step, variant: Variant, names: list[str], itemsizes: tuple[int, ...]
+) -> Iterator[Row]:
+    """The free entries in each kind of call that the variant may be chosen for, as far as these speak of it."""
+    config = dict(variant.config)
+    ahead, needed = [*names], set[str]()
+    while ahead:
+        name = ahead.pop()
+        if name not in needed:
+            needed.add(name)
+            ahead += rules.names(config[name]) if name in config else ()
+    spoken = sorted(needed - config.keys() - OPTIONS.keys())
+    asks = [c for c in rules.conjuncts(variant.when) if rules.names(c) <= {*spoken, *DEVICE}]
+    sizes = {name for name, _ in step.facts}
+    several = SIZES if sum(name in sizes for name in spoken) <= 3 else SIZES[::2]
+    for call in product(*(_called(name, sizes, several, itemsizes) for name in spoken)):
+        facts = DEVICE | dict(zip(spoken, call, strict=True))
+        if all(rules.evaluate(c, facts) for c in asks):
+            known = dict(facts)
+            for name, rule in config.items():
+                if name in needed:
+                    known[name] = rules.evaluate(rule, known)
+            yield tuple(known.get(n, OPTIONS.get(n, 0)) for n in names)
+
+
+def _called(
+    fact: str, sizes: set[str], several: tuple[int, ...], itemsizes: tuple[int, ...]
+) -> tuple[int, ...]:
+    """What a fact of a call may be."""
+    if fact in DEVICE:
+        return (DEVICE[fact],)
+    if fact in sizes:
+        return several
+    return {"itemsize": itemsizes, "stored_bytes": BYTES}.get(fact, (False, True))
+
+
+def _some_of_each(found: list[list[Row]]) -> list[Row]:
+    """As many rows of each list as together make no more than a table has, spread evenly, each once."""
+    shares = (n for n in range(MOST, 1, -1) if sum(min(n, len(own)) for own in found) <= MOST)
+    share = next(shares, 1)
+    return [*dict.fromkeys(row for own in found for row in _spread(own, share))][:MOST]
+
+
+def _spread(rows: list[Row], most: int) -> list[Row]:
+    """So many of them, evenly, the first and the last among them."""
+    if len(rows) <= most:
+        return rows
+    return [rows[k * (len(rows) - 1) // max(1, most - 1)] for k in range(most)]
