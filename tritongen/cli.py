@@ -71,14 +71,22 @@ _specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_t
 )
 @click.option("--check", is_flag=True, help="Write nothing; fail where a file is stale.")
 @click.option("--standalone", is_flag=True, help="Modules that import torch and triton only.")
-def build(specs: tuple[Path, ...], output: Path, check: bool, standalone: bool) -> None:
+@click.option(
+    "--autotune",
+    is_flag=True,
+    help="Kernels under triton.autotune: the first call of each shape measures its configs.",
+)
+def build(
+    specs: tuple[Path, ...], output: Path, check: bool, standalone: bool, autotune: bool
+) -> None:
     """Compile each SPEC to one readable Python module."""
     names = _module_names(specs)
     for name in names:
         target(output, name)
-    texts = _compile_all(specs, standalone)
+    texts = _compile_all(specs, standalone, autotune=autotune)
     if check:
-        _fail_if_stale(specs, output, texts)
+        chosen = {"--standalone": standalone, "--autotune": autotune}
+        _fail_if_stale(specs, output, texts, [name for name, on in chosen.items() if on])
         return
     changed = write_all(output, texts)
     for path in (output / f"{name}.py" for name in texts):
@@ -94,14 +102,17 @@ def _module_names(specs: tuple[Path, ...]) -> list[str]:
 
 
 def _compile_all(
-    specs: tuple[Path, ...], standalone: bool = False, formatted: bool = True
+    specs: tuple[Path, ...],
+    standalone: bool = False,
+    formatted: bool = True,
+    autotune: bool = False,
 ) -> dict[str, str]:
     """The module of every spec, by name; SpecError with the findings of all."""
     texts = {}
     findings: list[SpecError] = []
     for spec in _with_progress(specs, len(specs), "building"):
         try:
-            texts[spec.stem] = _compile(spec, standalone, formatted)
+            texts[spec.stem] = _compile(spec, standalone, formatted, autotune)
         except SpecError as error:
             findings.append(error)
     if findings:
@@ -109,14 +120,19 @@ def _compile_all(
     return texts
 
 
-def _compile(spec: Path, standalone: bool, formatted: bool) -> str:
+def _compile(spec: Path, standalone: bool, formatted: bool, autotune: bool) -> str:
     from tritongen import pipeline
     from tritongen.syntax.limits import read_source
 
     source = read_source(spec)
     try:
         built = pipeline.build(
-            source.text, str(spec), standalone, origin=shown_name(spec), gradients=True
+            source.text,
+            str(spec),
+            standalone,
+            origin=shown_name(spec),
+            gradients=True,
+            autotune=autotune,
         )
         for warning in built.warnings:
             click.echo(f"{render(warning)}\n", err=True)
@@ -140,12 +156,15 @@ def shown_name(spec: Path) -> str:
     return shown if re.fullmatch(r"[\w./+-]+", shown, re.ASCII) else spec.name
 
 
-def _fail_if_stale(specs: tuple[Path, ...], output: Path, texts: dict[str, str]) -> None:
+def _fail_if_stale(
+    specs: tuple[Path, ...], output: Path, texts: dict[str, str], options: list[str]
+) -> None:
     stale = [
         (s, n) for s, n in zip(specs, texts, strict=True) if not holds(output / f"{n}.py", texts[n])
     ]
     for spec, name in stale:
-        click.echo(f"stale: {output / name}.py: run `tritongen build {spec} -o {output}`", err=True)
+        command = " ".join(["tritongen build", str(spec), "-o", str(output), *options])
+        click.echo(f"stale: {output / name}.py: run `{command}`", err=True)
     if stale:
         raise SystemExit(1)
     click.echo(f"{len(texts)} up to date")

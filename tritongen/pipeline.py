@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tritongen.autodiff import NotDifferentiable, gradient, with_gradient, without_handed_on
 from tritongen.check import Checked, check
@@ -75,16 +76,18 @@ def build(
     only: str | None = None,
     origin: str | None = None,
     gradients: bool = False,
+    autotune: bool = False,
 ) -> Module:
     """Compile a file of ops; raises SpecError with everything that is wrong with it.
 
     Findings call the file `name`; the module calls it `origin`, where that is another.
     `only="nest"` plans every step as the general nest: what the tests hold all other variants against.
     `gradients`: each op's stands behind it, as an op of its own: so in what is written, and in what is run.
+    `autotune`: kernels have tables of configs, of which Triton measures the best for a call.
     """
     file = parse(text, name)
     checked = check(file)
-    items = tuple(_items(file, checked, text, only, gradients))
+    items = tuple(_items(file, checked, text, only, gradients, autotune))
     stem = Path(name).stem if name != "<text>" else checked[0].name
     origin = origin or name
     raw = module_source(stem, origin, text, items, standalone)
@@ -99,10 +102,16 @@ class _Taken:
     ops: frozenset[str]
     functions: set[str]
     marks: Marks
+    autotune: bool
 
 
 def _items(
-    file: ast.File, checked: Sequence[Checked], text: str, only: str | None, gradients: bool
+    file: ast.File,
+    checked: Sequence[Checked],
+    text: str,
+    only: str | None,
+    gradients: bool,
+    autotune: bool,
 ) -> Iterator[OpPlans]:
     """Each op, with its gradient where it has one."""
     names = {c.name for c in checked}
@@ -111,7 +120,7 @@ def _items(
         pairs[c.name] = _pair(c, names) if gradients else "it was built without gradients"
         if isinstance(pair := pairs[c.name], _Pair):
             names |= {op.name for op in (pair.forward, pair.back) if op}
-    taken = _Taken(file, frozenset(names), set(), marks_for(text + str(pairs)))
+    taken = _Taken(file, frozenset(names), set(), marks_for(text + str(pairs)), autotune)
     for c in checked:
         item = _item(c.typings, only, taken)
         match pairs[c.name]:
@@ -164,7 +173,8 @@ def _item(
     """An op, planned with names that are nothing else in its code (`emit/collisions.py`)."""
     name, marks = typings[0].name, taken.marks
     seen = tuple(marked(op, marks) for op in typings)
-    item = OpPlans(seen[0].name, _plans(seen, only), seen, mark=marks.own, on_request=on_request)
+    asks: dict[str, Any] = dict(on_request=on_request, autotune=taken.autotune)
+    item = OpPlans(seen[0].name, _plans(seen, only), seen, mark=marks.own, **asks)
     variants = (v for p in item.plans for s in p.steps for v in s.variants)
     configs = frozenset(n for v in variants for n, _ in v.config)
     text = ops_source("", (item,))
@@ -178,7 +188,7 @@ def _item(
     shown = {new: old for old, new in aside.items()}
     planned = _plans(typings, only, own, found)
     outside = found.outside | found.functions | configs  # a size `BLOCK * N` is no BLOCK_N
-    return OpPlans(name, planned, hosts, own, shown, outside, on_request=on_request)
+    return OpPlans(name, planned, hosts, own, shown, outside, **asks)
 
 
 def _plans(

@@ -55,4 +55,6 @@ def _allowed(node: ast.AST, own: set[str]) -> bool:
             return name in BARE_CALLS or name in own
         case ast.While(test=ast.Compare(), body=[ast.Pass()]):
             return True  # a program waits for others
+        case ast.Lambda(args=ast.arguments(args=[ast.arg(arg="META")]), body=ast.Tuple()):
+            return True  # a grid, by the config that is measured
     return not isinstance(node, REFUSED)

@@ -128,7 +128,9 @@ def _words(function: ast.FunctionDef) -> Iterator[str]:
                 match part:
                     case ast.Name(id=word):
                         yield word
-                    case ast.Call(func=ast.Subscript() | ast.Name(id="dict"), keywords=given):
+                    case ast.Call(
+                        func=ast.Subscript() | ast.Call() | ast.Name(id="dict"), keywords=given
+                    ):
                         yield from (k.arg for k in given if k.arg)
 
 

@@ -386,6 +386,7 @@ def stores_of(body: Body, parts: int = 1) -> list[Store]:
         if tile := tiles.get(nest.name):
             name = body.names.free(f"{nest.name}_tiles")
             body.args.pointers[name] = name
+            body.args.tiles[name] = ("BLOCK_M", "BLOCK_N", parts)
             outer = [f"{body.run_text(run)}.to(tl.int32)" for run in tile.runs[:-2]]
             columns = 'config["BLOCK_N"]' + (f" // {parts}" if parts > 1 else "")
             host = f'{name} = lib.tiles_to_store({nest.name}, config["BLOCK_M"], {columns})'

@@ -317,14 +317,19 @@ def branch(
     for launch in variant.launches:
         kernel = kernels[launch.kernel]
         lines += kernel.setup
-        grid = ", ".join(rule_text(r, renames | dict(launch.config)) for r in launch.grid)
+        measured = {name: f'META["{name}"]' for name in (kernel.table or ({},))[0]}
+        said = renames | measured | dict(launch.config)
+        grid = ", ".join(rule_text(r, said) for r in launch.grid)
         grid = f"({grid},)" if len(launch.grid) == 1 else f"({grid})"
+        if "META[" in grid:
+            grid = f"lambda META: {grid}"
         own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
         taken = [n for n, _ in variant.config if n in kernel.names or not own and not n.isupper()]
-        taken = [n for n in taken if n not in dict(launch.config)]
+        taken = [n for n in taken if n not in {**dict(launch.config), **measured}]
         if own or len(taken) < len(variant.config):
             own += [f'{name}=config["{name}"]' for name in taken]
-        lines += launch_lines(context, step, kernel, grid, own or ["**config"], before)
+        rest = own if own or measured else ["**config"]
+        lines += launch_lines(context, step, kernel, grid, rest, before)
         before = grid
     return tuple(lines)
 
@@ -339,10 +344,11 @@ def launch_lines(
     # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
     named = [*constants, "enable_fp_fusion=True", *config]
     short = call_lines(f"{kernel.name}[{grid}]", positional, named)
-    if len(short) == 1:
+    if len(short) == 1 and not kernel.table:
         return short
     own = [] if grid == before else [f"grid = {grid}"]
-    return [*own, *call_lines(f"{kernel.name}[grid]", positional, named)]
+    called = f"lib.tuned({kernel.name}, grid, config)" if kernel.table else f"{kernel.name}[grid]"
+    return [*own, *call_lines(called, positional, named)]
 
 
 def strides_together(arguments: list[str], rank: Callable[[str], int]) -> list[str]:

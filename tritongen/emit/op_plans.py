@@ -18,7 +18,8 @@ class OpPlans:
     spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
     `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, but of operands
     whose gradient is `handed_on`: what comes in for an output; or `no_gradient`: why there is none. `forward`: what
-    runs in its place where a gradient is wanted, that is then behind it: it keeps values.
+    runs in its place where a gradient is wanted, that is then behind it: it keeps values. `autotune`: whether its kernels
+    have tables of configs to measure.
     """
 
     name: str
@@ -33,6 +34,7 @@ class OpPlans:
     forward: OpPlans | None = None
     handed_on: Mapping[str, str] = field(default_factory=dict)
     no_gradient: str = ""
+    autotune: bool = False
 
     @property
     def differentiated(self) -> ir.Op:

@@ -27,6 +27,7 @@ from tritongen.emit.layouts import alike, kept
 from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.sizes import size_lines
 from tritongen.emit.text import may_be_f64
+from tritongen.emit.tuning import tabled, with_table
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
@@ -79,8 +80,10 @@ def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
         known = pack_context(context, pack) if pack else step_context(context, step)
         known = replace(known, absent=results - set(step.stores))
         views = {k.name: kernel_view(known, k) for k in step.kernels}
+        if item.autotune:
+            views = {name: with_table(view, step) for name, view in views.items()}
         for view in views.values():
-            out.kernels.append(render_kernel(view))
+            out.kernels.append(tabled(render_kernel(view), view, step))
         there, told = (touched(step), ()) if pack else (tensors, values)
         alone = len(plan.steps) == 1 and not pack
         launch = launch_view(known, step, views, there, told, alone)

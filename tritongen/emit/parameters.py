@@ -34,6 +34,9 @@ class Args:
     sizes: dict[str, str] = field(default_factory=dict)
     strides: dict[str, str] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)
+    # Of pointers that are descriptors: rows and columns of a tile, and the constexpr that says whether it is turned,
+    # or in how many parts its columns are stored
+    tiles: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

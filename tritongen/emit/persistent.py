@@ -115,6 +115,7 @@ def describe(body: Body, tile: View, axes: tuple[str, str], options: str = "") -
 
         return f"{tile_of(*reversed(axes))}.T if {flag} else {tile_of(*axes)}"
 
+    body.args.tiles[name] = (*(f"BLOCK_{a.upper()}" for a in axes), flag)
     blocks = ", ".join(f'config["BLOCK_{a.upper()}"]' for a in axes)
     host = f"{name}, {turned} = lib.tiles({matrix_text(tile.tensor, order)}, {blocks}{options})"
     return host, load

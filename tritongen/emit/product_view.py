@@ -123,3 +123,7 @@ class ProductView(KernelView):
     places: Sequence[Place] = ()  # what walks the rows of a patch
     divisor: str = ""  # how many taps there are, but for none
     exchanged: bool = False  # whether the right factor is the tensor cores' first one
+
+    @property
+    def extents(self) -> dict[str, str]:
+        return {"BLOCK_M": self.M, "BLOCK_N": self.N}

@@ -86,6 +86,10 @@ class RowsView(KernelView):
     counter: str = ""  # where the programs of a relay count
 
     @property
+    def extents(self) -> dict[str, str]:
+        return {"ROWS": self.tile.row_end, "BLOCK": self.tile.col_end}
+
+    @property
     def merges(self) -> bool:
         """Whether there are folds in what they left, not only values of rows to compute again."""
         return any(walk.folds for walk in self.merged)
@@ -97,3 +101,7 @@ class FlatView(KernelView):
     whole: bool = False  # whether whole blocks go without a mask
     within: Lines = ()  # parameters of what is done with a block, and what they are given
     passed: Lines = ()
+
+    @property
+    def extents(self) -> dict[str, str]:
+        return {"BLOCK": self.total}

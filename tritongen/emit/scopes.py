@@ -74,6 +74,9 @@ class _Function:
                 state = state | {node.name}
                 _Function(self.known, self.strict).function(node, state)
                 return state
+            case ast.Assign(targets=targets, value=ast.Lambda(args=given, body=body)):
+                self.reads(body, state.union(a.arg for a in given.args))
+                return self.bound(targets, state)
             case ast.Assign(targets=targets, value=value):
                 self.reads(value, state)
                 return self.bound(targets, state)

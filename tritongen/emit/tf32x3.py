@@ -93,6 +93,7 @@ def parts(body: Body, tile: View, axis: str) -> tuple[str, Load]:
     name = body.names.free(f"{tile.tensor}_tiles")
     body.args.pointers[name] = name
     block = f"BLOCK_{axis.upper()}"
+    body.args.tiles[name] = (block, "BLOCK_K", 1)
     host = f'{name} = lib.tf32_tiles({matrix_text(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
     before = [f"{body.run_text(run)}.to(tl.int32)" for run in outer]
 

@@ -120,6 +120,7 @@ def view(
         plain[name] = plain.pop(name)  # what the config gives stands behind what is passed in order
     parameters = (*plain, *(f"{name}: tl.constexpr" for name in (*args.constants, *blocks)))
     arguments = (*plain.values(), *(f"{name}={value}" for name, value in args.constants.items()))
+    modes = [name for name in ("PRECISION",) if name in args.constants]
     return kind(
         name=body.kernel.name,
         template=template_of(body.kernel),
@@ -130,6 +131,8 @@ def view(
         prologue=(*body.scalars, *body.prologue),
         blocks=blocks,
         multiples=said,
+        keys=(*(n for n, p in args.sizes.items() if not p.startswith("config[")), *modes),
+        tiles=args.tiles,
         **fields,
     )
 

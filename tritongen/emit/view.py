@@ -55,6 +55,17 @@ class KernelView:
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
     blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives
     flags: dict[str, bool] = field(default_factory=dict)
+    keys: tuple[
+        str, ...
+    ] = ()  # parameters that are sizes of the call, and how products of f32 are computed
+    # Parameters that are descriptors: rows and columns of their tiles, as `lib.with_blocks` takes them
+    tiles: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
+    table: tuple[dict[str, int], ...] = ()  # configs to measure (`tuning.py`)
+
+    @property
+    def extents(self) -> dict[str, str]:
+        """What a tile's sides walk, by the constexprs that they are."""
+        return {}
 
     @property
     def names(self) -> tuple[str, ...]:

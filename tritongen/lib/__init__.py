@@ -22,6 +22,7 @@ from tritongen.lib.layout import *
 from tritongen.lib.products import *
 from tritongen.lib.smooth import *
 from tritongen.lib.tf32 import *
+from tritongen.lib.tuning import *
 from tritongen.lib.views import *
 from tritongen.lib.windows import *
 

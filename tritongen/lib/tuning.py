@@ -1,0 +1,112 @@
+"""Configs that are measured: what a module of `tritongen build --autotune` has beside `triton.autotune`.
+
+    @triton.autotune(
+        configs=lib.with_blocks(triton.Config(...), ..., a_tiles=("BLOCK_M", "BLOCK_K", "A_TURNED")),
+        key=["M", "N", "K"],
+        prune_configs_by={"early_config_prune": lib.tiles_within(BLOCK_M="M", BLOCK_N="N")},
+    )
+
+    lib.tuned(matmul_tiles, grid, config)(a, b, c, ...)     # where `matmul_tiles[grid](a, b, c, ..., **config)` stood
+
+Any config of a table gives the same results: which one a call takes is only a question of time.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction
+
+
+def tiles_within(**extents):
+    """For `early_config_prune`: the configs of a table whose tiles suit a call, or those that come nearest.
+
+    No tile is more than twice as long as what it walks (`BLOCK_M="M"`), and a thread has 1 to 128 of its elements, in
+    f64 to 64: what `choose` settled for the call counts as much as what the table has.
+    """
+
+    def suiting(configs, named, **given):
+        most = 64 if given.get("COMPUTE") == tl.float64 else 128
+
+        def excess(config):
+            entries = {**given, **config.all_kwargs()}
+            tile = ("OUTER", "LINES", "ROWS", "BLOCK", "BLOCK_M", "BLOCK_N")
+            each = math.prod(entries.get(name, 1) for name in tile) / (32 * config.num_warps)
+            long = (entries[name] / max(1, 2 * named[size]) for name, size in extents.items())
+            return max(1, each / most, 1 / each, *long)
+
+        least = min(map(excess, configs))
+        return [config for config in configs if excess(config) == least]
+
+    return suiting
+
+
+def with_blocks(*configs, **tiles):
+    """Configs in front of which descriptors get the shapes of their tiles: `a_tiles=("BLOCK_M", "BLOCK_K", "A_TURNED")`.
+
+    Rows, columns, and the constexpr that says whether the descriptor sees its operand transposed; or a number, the parts
+    in which columns are stored. Where pointers store, there is no descriptor.
+    """
+
+    def shape(given):
+        for name, (rows, cols, more) in tiles.items():
+            block = [given[rows], given[cols]]
+            if isinstance(more, int):
+                block[1] //= more
+            elif given[more]:
+                block.reverse()
+            if given[name] is not None:
+                outer = len(given[name].block_shape) - 2
+                given[name].block_shape = [*[1] * outer, *block]
+
+    for config in configs:
+        config.pre_hook = shape
+    return [*configs]
+
+
+@cache
+def _measuring():
+    """Triton's autotuner keeps the arguments of the call at hand in itself: one thread at a time."""
+    return threading.RLock()
+
+
+def is_measured(kernel, named):
+    """Whether the autotuner has a config for calls like this one; `named`: its arguments by parameter."""
+    key = [named[name] for name in kernel.keys if name in named]
+    known = (value for name, value in named.items() if name in kernel.arg_names)
+    key += [str(value.dtype) for value in known if hasattr(value, "dtype")]
+    return tuple(key) in kernel.cache
+
+
+def tuned(kernel, grid, config):
+    """What launches an autotuned kernel, given what its table does not decide: by the config that was measured.
+
+    By that of `choose` in the interpreter, where there is nothing to measure; in the capture of a graph, where nothing can
+    be measured, unless it was before; and where what was measured for a like call does not fit this one.
+    """
+    names = (*kernel.configs[0].kwargs, "num_warps", "num_stages")
+    chosen = {name: config[name] for name in names if name in config}
+
+    def launch(*args, **given):
+        def as_chosen():
+            return kernel.fn[grid](*args, **given, **chosen)
+
+        if isinstance(kernel.fn, InterpretedFunction):
+            return as_chosen()
+        named = {**dict(zip(kernel.arg_names, args, strict=False)), **given}
+        if torch.cuda.is_current_stream_capturing() and not is_measured(kernel, named):
+            return as_chosen()
+        with _measuring():
+            try:
+                return kernel[grid](*args, **given)
+            except triton.OutOfResources:
+                if (hook := kernel.configs[0].pre_hook) is not None:
+                    hook({**named, **chosen})
+                return as_chosen()
+
+    return launch
