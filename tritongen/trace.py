@@ -66,6 +66,20 @@ class _Noting:
         return note
 
 
+def _tuned(noting: _Noting, grid: Any, config: Mapping[str, int]) -> Any:
+    """As `lib.tuned`: a kernel with a table of configs is noted in the one that `choose` has for the call."""
+    kernel = noting.kernel
+    names = (*kernel.configs[0].kwargs, "num_warps", "num_stages")
+    chosen = {name: config[name] for name in names if name in config}
+
+    def note(*args: Any, **given: Any) -> None:
+        known = {**dict(zip(kernel.arg_names, args, strict=False)), **given, **chosen}
+        found = grid(known) if callable(grid) else grid
+        noting.calls.launches.append(Launch(kernel.fn, tuple(found), args, {**given, **chosen}))
+
+    return note
+
+
 def trace(module: types.ModuleType, name: str, args: Mapping[str, Any], sms: int = 132) -> Calls:
     """The choices and launches of one call of the module's op, on meta copies of its tensors."""
     calls = Calls()
@@ -82,11 +96,11 @@ def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
     said = {
         n: v for name, scope in scopes.items() if name != module.__name__ for n, v in scope.items()
     }
-    said |= {"runs_kernels": lambda x: True, "multiprocessors": lambda device: sms}
+    said |= {"runs_kernels": lambda x: True, "multiprocessors": lambda device: sms, "tuned": _tuned}
     if vars(module).get("lib") is lib:
         shadow["lib"] = types.SimpleNamespace(**said)
     else:  # a module that stands alone has these itself
-        shadow |= {f"_{name}": said[name] for name in ("runs_kernels", "multiprocessors")}
+        shadow |= {f"_{name}": said[name] for name in ("runs_kernels", "multiprocessors", "tuned")}
     for step in _steps(own):
         choose, launch = f"choose_{step}", f"launch_{step}"
         force = getattr(vars(module)[launch], "in_force", None)

@@ -160,6 +160,8 @@ class Replay:
     ) -> Any:
         tape = Tape(values, self._varies)
         result = tape.record(self.function)
+        if tape.again:
+            return result
         try:
             entry = Entry(fits, wants, *tape.played(self.function, result))
         except Exception as reason:  # Unheld, or what another build of Triton lacks

@@ -8,7 +8,8 @@
 Torch's dispatch mode shows every torch op of the call: allocations, copies, views. A wrapper around the
 kernels' `run` shows the launches. A tape refuses what it cannot repeat: an op that it does not know, a
 result that no launch wrote, an argument that is no place of an operand or an allocation. What is played holds
-text, numbers and compiled kernels, and no tensor.
+text, numbers and compiled kernels, and no tensor. Of a kernel that is tuned it sees the launch that its table led to; a
+call that measures configs is left to be noted `again`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from tritongen.runtime.held import Unheld, held_launch
@@ -40,6 +42,7 @@ class Tape(TorchDispatchMode):
     def __init__(self, values: Sequence[Any], varies: tuple[bool, ...]):
         super().__init__()
         self.refused = ""
+        self.again = False  # whether a later call like this one may be noted nevertheless
         self.events: list[tuple[Any, ...]] = []
         self.names: dict[str, Any] = {}  # what the text speaks of
         self.kept: list[torch.Tensor] = []  # allocations; alive, so that no two share a pointer
@@ -64,9 +67,15 @@ class Tape(TorchDispatchMode):
 
     # ---- the call
     def record(self, function: Callable[..., Any]) -> Any:
-        kernels = [v for v in every_reached(function) if isinstance(v, KERNELS)]
+        reached = every_reached(function)
+        tuners = [v for v in reached if isinstance(v, Autotuner)]
+        measured = [len(tuner.cache) for tuner in tuners]
+        kernels = [v for v in (*reached, *(t.fn for t in tuners)) if isinstance(v, KERNELS)]
         with _noting(kernels, self), self:
-            return function(*self.values)
+            result = function(*self.values)
+        if measured != [len(tuner.cache) for tuner in tuners]:
+            self.refused, self.again = "configs were measured", True
+        return result
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -97,6 +106,7 @@ class Tape(TorchDispatchMode):
 
     def launched(self, kernel: Any, compiled: Any, grid: Any, args: Any, config: Any) -> None:
         bound = dict(zip(kernel.arg_names, args, strict=False)) | config
+        grid = grid(bound) if callable(grid) else grid
         if compiled is None or kernel.pre_run_hooks or not set(kernel.arg_names) <= set(bound):
             self.refused = f"{kernel}: a launch that leaves something to the JIT"
         else:
