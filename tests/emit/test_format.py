@@ -69,6 +69,11 @@ def test_a_standalone_module():
     holds(pipeline.build((ROOT / "specs" / "relu.op").read_text(), standalone=True).raw)
 
 
+@pytest.mark.parametrize("name", ["softmax", "matmul", "index_add"])
+def test_tables_of_configs(name):
+    holds(pipeline.build((ROOT / f"specs/{name}.op").read_text(), autotune=True).raw)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_modules_of_files(path):

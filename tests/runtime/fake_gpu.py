@@ -104,6 +104,7 @@ def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **config: Any) -> Any:
     meta = [dict(swizzle=0, elem_size=4, elem_type=0, block_size=[], fp4_padded=False)] * 9
     described = [k for k in signature.values() if k.startswith("tensordesc")]
     handle = next(_handles)
+    grid = grid(bound) if callable(grid) else grid
     compiled[handle] = kernel, [_template(v) for v in values], (*grid, 1, 1)[:3]
     return SimpleNamespace(
         run=Launcher(bool(described)),

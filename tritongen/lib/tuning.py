@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 import triton
@@ -23,17 +25,19 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 
-def tiles_within(**extents):
+def tiles_within(**extents: str) -> Callable[..., list[triton.Config]]:
     """For `early_config_prune`: the configs of a table whose tiles suit a call, or those that come nearest.
 
     No tile is more than twice as long as what it walks (`BLOCK_M="M"`), and a thread has 1 to 128 of its elements, in
     f64 to 64: what `choose` settled for the call counts as much as what the table has.
     """
 
-    def suiting(configs, named, **given):
+    def suiting(
+        configs: list[triton.Config], named: dict[str, Any], **given: Any
+    ) -> list[triton.Config]:
         most = 64 if given.get("COMPUTE") == tl.float64 else 128
 
-        def excess(config):
+        def excess(config: triton.Config) -> float:
             entries = {**given, **config.all_kwargs()}
             tile = ("OUTER", "LINES", "ROWS", "BLOCK", "BLOCK_M", "BLOCK_N")
             each = math.prod(entries.get(name, 1) for name in tile) / (32 * config.num_warps)
@@ -46,14 +50,16 @@ def tiles_within(**extents):
     return suiting
 
 
-def with_blocks(*configs, **tiles):
+def with_blocks(
+    *configs: triton.Config, **tiles: tuple[str, str, str | int]
+) -> list[triton.Config]:
     """Configs in front of which descriptors get the shapes of their tiles: `a_tiles=("BLOCK_M", "BLOCK_K", "A_TURNED")`.
 
     Rows, columns, and the constexpr that says whether the descriptor sees its operand transposed; or a number, the parts
     in which columns are stored. Where pointers store, there is no descriptor.
     """
 
-    def shape(given):
+    def shape(given: dict[str, Any]) -> None:
         for name, (rows, cols, more) in tiles.items():
             block = [given[rows], given[cols]]
             if isinstance(more, int):
@@ -70,12 +76,12 @@ def with_blocks(*configs, **tiles):
 
 
 @cache
-def _measuring():
+def _measuring() -> Any:
     """Triton's autotuner keeps the arguments of the call at hand in itself: one thread at a time."""
     return threading.RLock()
 
 
-def is_measured(kernel, named):
+def is_measured(kernel: Any, named: dict[str, Any]) -> bool:
     """Whether the autotuner has a config for calls like this one; `named`: its arguments by parameter."""
     key = [named[name] for name in kernel.keys if name in named]
     known = (value for name, value in named.items() if name in kernel.arg_names)
@@ -83,7 +89,7 @@ def is_measured(kernel, named):
     return tuple(key) in kernel.cache
 
 
-def tuned(kernel, grid, config):
+def tuned(kernel: Any, grid: Any, config: dict[str, int]) -> Callable[..., Any]:
     """What launches an autotuned kernel, given what its table does not decide: by the config that was measured.
 
     By that of `choose` in the interpreter, where there is nothing to measure; in the capture of a graph, where nothing can
@@ -92,8 +98,8 @@ def tuned(kernel, grid, config):
     names = (*kernel.configs[0].kwargs, "num_warps", "num_stages")
     chosen = {name: config[name] for name in names if name in config}
 
-    def launch(*args, **given):
-        def as_chosen():
+    def launch(*args: Any, **given: Any) -> Any:
+        def as_chosen() -> Any:
             return kernel.fn[grid](*args, **given, **chosen)
 
         if isinstance(kernel.fn, InterpretedFunction):
@@ -105,8 +111,8 @@ def tuned(kernel, grid, config):
             try:
                 return kernel[grid](*args, **given)
             except triton.OutOfResources:
-                if (hook := kernel.configs[0].pre_hook) is not None:
-                    hook({**named, **chosen})
+                if kernel.configs[0].pre_hook is not None:
+                    kernel.configs[0].pre_hook({**named, **chosen})
                 return as_chosen()
 
     return launch
