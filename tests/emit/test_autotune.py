@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton
+import triton.language as tl
 from triton.runtime.autotuner import Autotuner
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -225,6 +226,18 @@ def test_nothing_is_measured_in_a_capture(capturing, measured, monkeypatch):
     assert kernel.launched == [
         ("chosen" if chosen else "tuned", (1,), (x, 3), {"PARTS": 3, **(own if chosen else {})})
     ]
+
+
+def test_products_in_f64_are_not_measured(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    kernel, x = Kernel(), torch.empty(3)
+    for dtype, terms in [
+        (tl.float64, {"BLOCK_K": 32}),
+        (tl.float32, {"BLOCK_K": 32}),
+        (tl.float64, {}),
+    ]:
+        lib.tuned(kernel, (1,), CONFIG)(x, 3, COMPUTE=dtype, **terms)
+    assert [how for how, *_ in kernel.launched] == ["chosen", "tuned", "tuned"]
 
 
 def test_a_config_that_does_not_fit_gives_way(monkeypatch):

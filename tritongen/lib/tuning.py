@@ -93,7 +93,8 @@ def tuned(kernel: Any, grid: Any, config: dict[str, int]) -> Callable[..., Any]:
     """What launches an autotuned kernel, given what its table does not decide: by the config that was measured.
 
     By that of `choose` in the interpreter, where there is nothing to measure; in the capture of a graph, where nothing can
-    be measured, unless it was before; and where what was measured for a like call does not fit this one.
+    be measured, unless it was before; for products in f64, which tables are not for; and where what was measured for a
+    like call does not fit this one.
     """
     names = (*kernel.configs[0].kwargs, "num_warps", "num_stages")
     chosen = {name: config[name] for name in names if name in config}
@@ -102,9 +103,10 @@ def tuned(kernel: Any, grid: Any, config: dict[str, int]) -> Callable[..., Any]:
         def as_chosen() -> Any:
             return kernel.fn[grid](*args, **given, **chosen)
 
-        if isinstance(kernel.fn, InterpretedFunction):
-            return as_chosen()
         named = {**dict(zip(kernel.arg_names, args, strict=False)), **given}
+        in_f64 = named.get("COMPUTE") == tl.float64 and "BLOCK_K" in {**named, **chosen}
+        if in_f64 or isinstance(kernel.fn, InterpretedFunction):
+            return as_chosen()
         if torch.cuda.is_current_stream_capturing() and not is_measured(kernel, named):
             return as_chosen()
         with _measuring():
