@@ -119,6 +119,18 @@ def test_standalone_drops_the_runtime_and_nothing_else(project):
     assert all(name.startswith("_") for name in bodies[1].keys() - bodies[0].keys())
 
 
+def test_autotune_is_a_build_of_its_own(project):
+    both = ["--autotune", "--standalone"]
+    for options in (both[:1], both):
+        assert run("build", "specs/relu.op", *options).exit_code == 0
+        assert "@triton.autotune(" in Path("generated/relu.py").read_text()
+        assert run("build", "specs/relu.op", "--check", *options).exit_code == 0
+        assert run("build", "specs/relu.op", "--check").exit_code == 1
+    stale = run("build", "specs/relu.op", "--check", "--autotune")
+    assert stale.exit_code == 1
+    assert "run `tritongen build specs/relu.op -o generated --autotune`" in stale.stderr
+
+
 @pytest.mark.parametrize(
     "args, message",
     [

@@ -14,6 +14,8 @@ from triton.runtime.autotuner import Autotuner
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import lib, pipeline, trace
+from tritongen.emit.tuning import added_to
+from tritongen.emit.view import KernelView
 from tritongen.proof.crosscompile import launches_of, lower_one
 from tritongen.runtime.load import load_text
 from tritongen.runtime.tuned import digest_of
@@ -105,6 +107,18 @@ def test_descriptors_follow_a_config():
 
 def test_what_is_added_to_is_zeros_again():
     assert 'reset_to_zero=["y_sum_copies_ptr"],' in build("index_add", autotune=True).source
+
+
+def test_what_is_not_zeros_at_first_is_restored():
+    """Where a variant adds to what it does not set to zero; none of ours does."""
+    step = step_of("index_add")
+    copies, *rest = step.variants
+    taken = ("x_ptr", "y_sum_copies_ptr"), ("x", "y_sum_copies")
+    view = KernelView("index_add_deal", "tile", "", *taken, {})
+    assert added_to(view, step)[0] == ("reset_to_zero", ("y_sum_copies_ptr",))
+    again = replace(copies, name="again", zeroed=())
+    kept = added_to(view, replace(step, variants=(copies, again, *rest)))
+    assert kept == [("reset_to_zero", ()), ("restore_value", ("y_sum_copies_ptr",))]
 
 
 def test_names_of_a_spec_step_aside():
