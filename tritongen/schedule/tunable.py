@@ -22,7 +22,7 @@ from tritongen.schedule.plan import KernelPlan, Launch, Rule, Step, Variant
 TILES = ("BLOCK", "ROWS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
 OPTIONS = {"num_warps": 4, "num_stages": 3}  # with what Triton takes where nobody says
 WHOLE = frozenset({"rows", "lines", "lines_loop", "nest"})  # a BLOCK holds rows, or lines
-PRODUCTS = frozenset("contraction taps persistent strips patches tf32x3 tf32x3_half".split())
+PRODUCTS = frozenset("contraction taps ragged persistent strips patches tf32x3 tf32x3_half".split())
 
 MOST = (
     16  # configs of a table, of which those that suit a call are compiled and timed: a second each
@@ -119,7 +119,7 @@ def table(
         every = set(_values(step, variant, names, widths(step.kernel(kernel))))
         found.append(sorted(row for row in every if all(map(operator.ge, row, lowest))))
     rows = _some_of_each(found)
-    if step.skeleton != "contraction" and names != [*OPTIONS]:
+    if step.kernel(kernel).skeleton not in PRODUCTS and names != [*OPTIONS]:
         warps = names.index("num_warps")
         more = ((*row[:warps], 2 * row[warps], *row[warps + 1 :]) for row in rows)
         rows = [*dict.fromkeys((*rows, *(row for row in more if row[warps] <= MOST_WARPS)))][:MOST]
