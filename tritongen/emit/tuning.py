@@ -30,7 +30,9 @@ def tabled(text: str, view: KernelView, step: Step) -> str:
         return text
     lines = "\n".join(decorator(view, step))
     found = rf"^(?=@triton\.jit.*\ndef {view.name}\()"
-    return re.sub(found, lambda _: f"{lines}\n", text, count=1, flags=re.MULTILINE)
+    text, count = re.subn(found, lambda _: f"{lines}\n", text, flags=re.MULTILINE)
+    assert count == 1, f"{view.name} is launched as if it had a table"
+    return text
 
 
 def decorator(view: KernelView, step: Step) -> list[str]:
@@ -38,9 +40,8 @@ def decorator(view: KernelView, step: Step) -> list[str]:
     walked = {n: view.extents[n] for n in tiled if view.extents.get(n) in view.keys}
     pruned = ", ".join(f'{name}="{size}"' for name, size in walked.items())
     configs = [f"        {config_text(entries)}," for entries in view.table]
-    shapes = [
-        f"        {name}={_quoted(shape)}," for name, shape in view.tiles.items() if {*shape} & {*tiled}
-    ]  # fmt: skip
+    described = {name: shape for name, shape in view.tiles.items() if {*shape} & {*tiled}}
+    shapes = [f"        {name}={_quoted(shape)}," for name, shape in described.items()]
     opening, closing = ("lib.with_blocks(", ")") if shapes else ("[", "]")
     return [
         "@triton.autotune(",

@@ -24,9 +24,8 @@ OPTIONS = {"num_warps": 4, "num_stages": 3}  # with what Triton takes where nobo
 WHOLE = frozenset({"rows", "lines", "lines_loop", "nest"})  # a BLOCK holds rows, or lines
 PRODUCTS = frozenset("contraction taps ragged persistent strips patches tf32x3 tf32x3_half".split())
 
-MOST = (
-    16  # configs of a table, of which those that suit a call are compiled and timed: a second each
-)
+# Configs of a table: those that suit a call are compiled and timed, a second each.
+MOST = 16
 MOST_WARPS = 16  # where they are more than the rules say
 # Of calls that rules are asked for: sizes from a few to many, elements of all widths, one kind of device.
 SIZES = (1, 2, 8, 32, 128, 512, 1024, 4096, 8192, 16384, 32768, 1 << 20)
