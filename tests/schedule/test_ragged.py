@@ -31,7 +31,9 @@ def skeletons(line: str) -> tuple[str, ...]:
         ("y[m, n] = sum[e < E, k](where(off[e] <= m, x[m, k] * w[e, k, n], 0))", True),
         ("y[m, n] = sum[e < E, k](where(off[e] <= m + k, x[m, k] * w[e, k, n], 0))", False),
         ("y[m, n] = sum[e < E, k](where(off[e] <= m + n, x[m, k] * w[e, k, n], 0))", False),
-        ("y[m, n] = sum[e < E, k](where(e <= ends[m], x[m, k] * w[e, k, n], 0))", False),
+        ("y[m, n] = sum[e < E, k](where(e <= ends[m], x[m, k] * w[e, k, n], 0))", True),
+        ("y[m, n] = sum[e < E, k](where(e == ends[m], x[m, k] * w[e, k, n], 0))", True),
+        ("y[m, n] = sum[e < E, k](where(e == ends[m] + n, x[m, k] * w[e, k, n], 0))", False),
     ],
 )
 def test_what_is_ragged(line, one):
@@ -40,3 +42,18 @@ def test_what_is_ragged(line, one):
 
 def test_whatever_the_offsets_are(run_checks):
     run_checks("ragged_checks.py")
+
+
+def test_a_bound_that_an_operand_holds_makes_products_and_a_named_place_a_scatter():
+    """A product for each place that terms name would take all terms for each of them."""
+    for operand, line, kind in (
+        (
+            "off: i32[E + 1]",
+            "sum[off[e] <= m < off[e + 1]](x[m, k] * g[m, n]) + b[e]",
+            "contraction",
+        ),
+        ("ids: i64[M]", "sum[m](where(ids[m] == e, x[m, k] * g[m, n], 0)) + b[e]", "scatter"),
+    ):
+        text = f"op f(x: f32[M, K], g: f32[M, N], b: f32[E], {operand}) -> y: f32[E, K, N]"
+        built = pipeline.build(f"{text} {{ y[e, k, n] = {line} }}", "f.op")
+        assert [step.skeleton for step in built.plans["f"][0].steps] == [kind]

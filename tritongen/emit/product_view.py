@@ -110,7 +110,9 @@ class ProductView(KernelView):
     sums: Sequence[Sum] = ()
     scale: Scale | None = None
     met: Value | None = None  # which segments may have rows of a tile
+    named: Value | None = None  # or the first and the last one that a row names
     own: Value | None = None  # and which rows of it are in one
+    segments: str = "segments"
     behind: Sequence[str] = ()  # what follows from m alone, behind the K loop
     stores: Sequence[Store] = ()
     halves: bool = False  # of the columns of a tile, one after the other behind the K loop

@@ -23,7 +23,8 @@ from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.product_view import Value
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, affine, poly
+from tritongen.ir.algebra import Idx, affine, index, poly
+from tritongen.schedule.classes.ragged import beside
 
 AXES = ("batch", "m", "n", "k", "segment")
 
@@ -44,30 +45,54 @@ def ragged_view(body: Body) -> KernelView:
         return guard_text(body, guard)
 
     own_index, cache = dict(body.index), dict(body.cache)
-    body.index[segment] = "segments"
-    body.axis_mask["segment"] = f"segments < {size['segment']}"
-    met = asked(body, guards, "segment", end_of)
-    body.index, body.cache = own_index, dict(cache)
-    body.axis_mask["segment"] = ""
+    by_rows = all(beside(guard.poly, row) is not None for guard in guards)
+    met = named = None
+    if by_rows:
+        body.index[segment] = "segments"
+        body.axis_mask["segment"] = f"segments < {size['segment']}"
+        met = asked(body, guards, "segment", end_of)
+        body.index, body.cache = own_index, dict(cache)
+        body.axis_mask["segment"] = ""
+    else:
+        named = named_by(body, guards, segment, size["segment"])
+        cache = dict(body.cache)
     own = asked(body, guards, "m", lambda guard: guard_text(body, guard))
     body.axis_mask["m"] = "own"
     factors, sums = products(body, (head,), size)
     body.cache = cache | {k: name for k, name in body.cache.items() if is_kept_run(body, k)}
     inside = mask_tile(body, size)
     behind, body.lines = body.lines, []
-    blocks = (*BLOCKS, "SEGMENTS")
+    blocks = (*BLOCKS, "SEGMENTS") if by_rows else BLOCKS
     return product_view(
         body,
         size,
         blocks,
         inside=inside,
         met=met,
+        named=named,
+        segments=size["segment"],
         own=own,
         factors=factors,
         sums=sums,
         behind=behind,
         stores=stores_of(body),
     )
+
+
+def named_by(body: Body, guards: tuple[ir.Guard, ...], segment: str, count: str) -> Value:
+    """The first and the last segment of each row: the ends that guards say, or all."""
+    first, last = "0", f"{count} - 1"
+    for guard in guards:
+        rest = beside(guard.poly, segment)
+        assert rest is not None
+        rising = rest + index(segment) == guard.poly
+        end = body.size(-rest if rising else rest)[0]
+        if guard.op == "==" or rising:
+            first = end if first == "0" else f"tl.maximum({first}, {end})"
+        if guard.op == "==" or not rising:
+            last = end if last == f"{count} - 1" else f"tl.minimum({last}, {end})"
+    lines, body.lines = body.lines, []
+    return Value(lines, f"{first}, {last}")
 
 
 def asked(

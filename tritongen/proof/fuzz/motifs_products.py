@@ -84,9 +84,13 @@ def ragged(s: Sketch) -> None:
     i, j, k, e = s.indices(4)
     m, n, c, d = s.sizes_apart(4)
     kept = {i: m, j: n}
-    off = s.operand((f"{d} + 1",), "int", s.one("i64", "i32"))
-    begin, end = f"{off.name}[{e}]", f"{off.name}[{e} + 1]"
-    bounds = {f"{begin} <= {i} and {i} < {end}": 6, f"{i} < {end}": 1, f"{begin} < {i}": 1}
+    if s.maybe(0.6):
+        off = s.operand((f"{d} + 1",), "int", s.one("i64", "i32"))
+        begin, end = f"{off.name}[{e}]", f"{off.name}[{e} + 1]"
+        bounds = {f"{begin} <= {i} and {i} < {end}": 6, f"{i} < {end}": 1, f"{begin} < {i}": 1}
+    else:
+        own = f"{s.tensor((m,), 'int').name}[{i}]"
+        bounds = {f"{own} == {e}": 6, f"{e} <= {own}": 1, f"{own} < {e} and {e} < {own} + 3": 1}
     left = factor(s, {e: d, i: m, k: c} if s.maybe(0.15) else {i: m, k: c})
     product = f"{left} * {factor(s, {e: d, k: c, j: n})}"
     text = f"sum[{e} < {d}, {k}](where({s.weighted(bounds)}, {product}, 0))"

@@ -103,7 +103,7 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
     a, b = (set().union(*(used[i] for i in part)) - k for part in (mine, others))
     box = {binder.index for binder in head.box}
     # Whose terms a bound alone says: sum[off[e] <= i < off[e + 1]](a[i, m] * b[i, n]) has a product for each e.
-    bounding = set().union(*(own for g in reduce.guards if (own := indices(g.poly)) & k))
+    bounding = set().union(*(indices(g.poly) for g in reduce.guards if _bounds(g, k)))
     a, b = (side | (box & bounding - a - b) for side in (a, b))
     if (a | b) != box:
         return f"no factor varies with {_listed(box - (a | b))}"
@@ -123,6 +123,12 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
         multiplied([factors[i] for i in others], head.dtype),
     )
     return _with_taps(product)
+
+
+def _bounds(guard: ir.Guard, k: set[str]) -> bool:
+    """Whether it ends a loop over one of k; `index[i] == e` ends none, and e products would take all terms each."""
+    weights, _ = affine(guard.poly) or ({}, None)
+    return guard.op == ">=" and any(weights.get(Idx(i)) in (poly(1), poly(-1)) for i in k)
 
 
 def _byte(factor: ir.Expr) -> str:

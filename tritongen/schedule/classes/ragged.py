@@ -2,6 +2,8 @@
 
     sum[e < E, k](where(off[e] <= m and m < off[e + 1], x[m, k] * w[e, k, n], 0))     tokens sorted by expert
 
+    sum[e < E, k](where(expert[m] == e, x[m, k] * w[e, k, n], 0))                     rows that name theirs
+
 Where the segments begin is read on the device, and nothing is assumed of them: they may overlap, be empty, lie in
 any order or leave rows out. A tile of rows looks up which of them may have rows of it, and walks the terms of each
 that has: of sorted rows few tiles meet two. What counts for a row is a mask of the left factor's loads.
@@ -12,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, affine, indices, poly
+from tritongen.ir.algebra import Idx, Poly, affine, indices, poly
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import from_zero
 from tritongen.schedule.classes import contraction
@@ -45,7 +47,9 @@ def as_ragged(head: ir.Nest, virtual, facts: Facts) -> Product | None:
         inner = replace(head, box=(*head.box, segment), body=body)
         product = contraction.as_product(inner, virtual, facts)
         found = None if product is None or product.taps else by_segments(product, segment)
-        if found is not None and all(bounds_rows(g, segment, found) for g in fold.guards):
+        if found is not None and any(
+            all(says(g, segment, found) for g in fold.guards) for says in (ends_rows, ends_segments)
+        ):
             return found
     return None
 
@@ -60,14 +64,32 @@ def by_segments(p: Product, segment: ir.Binder) -> Product | None:
     return replace(p, batch=batch, n=n, segments=(segment,))
 
 
-def bounds_rows(guard: ir.Guard, segment: ir.Binder, p: Product) -> bool:
+def ends_rows(guard: ir.Guard, segment: ir.Binder, p: Product) -> bool:
     """Whether it says where the rows of a segment begin or end."""
-    (row,) = p.m
-    own = {segment.index, row.index, *(b.index for b in p.batch)}
-    weight = (affine(guard.poly) or ({}, poly(0)))[0].get(Idx(row.index))
-    rest = guard.poly if weight is None else guard.poly - weight * poly(Idx(row.index))
-    ends = guard.op == ">=" and weight in (poly(1), poly(-1)) and row.index not in indices(rest)
-    return ends and segment.index in indices(rest) and indices(rest) <= own
+    rest = beside(guard.poly, p.m[0].index)
+    own = {segment.index, *(b.index for b in p.batch)}
+    return (
+        guard.op == ">="
+        and rest is not None
+        and segment.index in indices(rest)
+        and indices(rest) <= own
+    )
+
+
+def ends_segments(guard: ir.Guard, segment: ir.Binder, p: Product) -> bool:
+    """Whether it says which segments a row is in: from one on, up to one, or a single one."""
+    rest = beside(guard.poly, segment.index)
+    own = {p.m[0].index, *(b.index for b in p.batch)}
+    return rest is not None and p.m[0].index in indices(rest) and indices(rest) <= own
+
+
+def beside(p: Poly, name: str) -> Poly | None:
+    """What stands beside an index that is counted once, up or down."""
+    weight = (affine(p) or ({}, p))[0].get(Idx(name))
+    if weight not in (poly(1), poly(-1)):
+        return None
+    rest = p - weight * poly(Idx(name))
+    return None if name in indices(rest) else rest
 
 
 def make(name, group, stores, dims, facts) -> Step:
@@ -88,7 +110,9 @@ def make(name, group, stores, dims, facts) -> Step:
         ("K", axes[3].extent),
         ("segments", axes[4].extent),
     )
-    variants = tuple(map(searching, by_pointers(kernel, "batches * " if p.batch else "", False)))
+    variants = by_pointers(kernel, "batches * " if p.batch else "", False)
+    if all(ends_rows(g, p.segments[0], p) for g in group.nests[0].fold.guards):
+        variants = tuple(map(searching, variants))
     why = "a product of rows that lie in segments, each with a factor of its own"
     return fitted(Step(name, "ragged", why, stores, numbers, (kernel,), variants))
 
