@@ -18,6 +18,7 @@ from tritongen.ir.interp import count_points, run
 from tritongen.ir.nodes import BATCH_SIZE, Tensor, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.verify import verify
+from tritongen.schedule.rules import evaluate
 from tritongen.show import CannotShow, gradient_text
 from tritongen.syntax.parse import parse
 from tritongen.syntax.ref import parse_ref, ref_python
@@ -54,7 +55,7 @@ def arguments(op, sizes: dict[str, int], seed: int = 0, **given) -> dict:
                     sizes.setdefault(atom.name, next(choices))
         shape = []
         for d in p.dims:
-            shape += BATCH_SHAPE if d == BATCH_SIZE else [sizes[str(d)]]
+            shape += BATCH_SHAPE if d == BATCH_SIZE else [evaluate(str(d), sizes)]
         if p.name in given:
             args[p.name] = given[p.name](shape) if callable(given[p.name]) else given[p.name]
         elif kind_of(p.dtype, op) == "float":
@@ -142,6 +143,7 @@ def slope(op, args: dict, scalar: str, dys: dict) -> float:
 # ---- every spec ---------------------------------------------------------------------------------
 positive = lambda shape: torch.rand(shape, dtype=torch.float64) + 0.5  # noqa: E731
 CASES = {
+    "moe_linear": dict(sizes=dict(M=6, E=3), off=torch.tensor([0, 2, 2, 6], dtype=torch.int32)),
     "conv2d": dict(
         sizes=dict(C=4, Cg=2, F=6, H=7, W=6, R=3, S=2), groups=2, pad=1, stride=2, dil=2
     ),
@@ -172,6 +174,9 @@ FORWARD = {
     "int4_linear": lambda x, w, s: (
         x.double()
         @ ((torch.stack([w & 15, w >> 4], -1).flatten(1) - 8.0) * s.repeat_interleave(128, 1)).T
+    ),
+    "moe_linear": lambda x, w, off: torch.cat(
+        [x[a:b] @ w[e] for e, (a, b) in enumerate(itertools.pairwise(off.tolist()))]
     ),
     "int8_linear": lambda x, w, sx, sw, T: (x.double() @ w.double().T) * sx[:, None] * sw,
 }

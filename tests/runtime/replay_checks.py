@@ -49,7 +49,7 @@ def load(name: str) -> SimpleNamespace:
 def operands(loaded: SimpleNamespace) -> dict:
     case = test_specs.CASES.get(loaded.ir.name, ({},))[0]
     args = test_specs.arguments(loaded.ir, case, (2, 3))
-    named = {"f32": torch.float32, "i8": torch.int8, "u8": torch.uint8}
+    named = {"f32": torch.float32, "i8": torch.int8, "u8": torch.uint8, "i32": torch.int32}
     for p in loaded.ir.typarams:
         named[p.name] = torch.float32 if "f32" in p.dtypes else torch.float16
     for t in loaded.ir.tensors:

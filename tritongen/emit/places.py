@@ -11,7 +11,14 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from tritongen.emit.parameters import Context, Parameters
-from tritongen.emit.text import launch_text, literal, only_atom, precedence_of, wrap
+from tritongen.emit.text import (
+    launch_text,
+    literal,
+    only_atom,
+    precedence_of,
+    without_parentheses,
+    wrap,
+)
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
     Atom,
@@ -359,7 +366,7 @@ class Places(Parameters):
     def _named(self, p: Poly, wish: str) -> str:
         key = ("coordinate", p)
         if key not in self.cache:
-            shown = self.size(p)[0]
+            shown = without_parentheses(self.size(p)[0])
             if shown.isidentifier():
                 return shown
             self.cache[key] = self.names.free(wish)

@@ -77,6 +77,16 @@ def wrap(text: tuple[str, int], least: int) -> str:
     return text[0] if text[1] >= least else f"({text[0]})"
 
 
+def without_parentheses(text: str) -> str:
+    """What stands by itself needs none around all of it."""
+    depth = 0
+    for k, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return text[1:-1] if text[0] == "(" and k == len(text) - 1 else text
+    return text
+
+
 def precedence_of(text: str) -> int:
     depth, lowest = 0, ATOM
     for k, c in enumerate(text):
