@@ -16,6 +16,22 @@ MODULE = load_text("moe_linear", BUILT.raw)
 (PLAN,) = BUILT.plans["moe_linear"]
 
 
+def test_rows_that_are_their_own_segment():
+    """Counted once in both, rows and segments: said by the plan which of them is looked up."""
+    operands = "x: f32[M, K], w: f32[E, K, N]"
+    for test, shift in (("e == m", 0), ("e == m + 1", 1), ("m == e + 2", -2)):
+        line = f"y[m, n] = sum[e < E, k](where({test}, x[m, k] * w[e, k, n], 0))"
+        built = pipeline.build(f"op f({operands}) -> y: f32[M, N] {{ {line} }}", "f.op")
+        (plan,) = built.plans["f"]
+        assert [step.skeleton for step in plan.steps] == ["ragged"]
+        x, w = torch.randn(40, 20), torch.randn(36, 20, 18)
+        want = torch.zeros(40, 18)
+        for m in range(40):
+            if 0 <= m + shift < 36:
+                want[m] = x[m] @ w[m + shift]
+        torch.testing.assert_close(load_text("f", built.raw).f(x, w), want, rtol=1e-5, atol=1e-5)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(-3, 60), min_size=1, max_size=6), st.sampled_from(ways(PLAN)))
 def test_segments_overlap_are_empty_and_lie_in_any_order(ends, way):

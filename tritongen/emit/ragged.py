@@ -45,9 +45,8 @@ def ragged_view(body: Body) -> KernelView:
         return guard_text(body, guard)
 
     own_index, cache = dict(body.index), dict(body.cache)
-    by_rows = all(beside(guard.poly, row) is not None for guard in guards)
     met = named = None
-    if by_rows:
+    if not kernel.named:
         body.index[segment] = "segments"
         body.axis_mask["segment"] = f"segments < {size['segment']}"
         met = asked(body, guards, "segment", end_of)
@@ -62,7 +61,7 @@ def ragged_view(body: Body) -> KernelView:
     body.cache = cache | {k: name for k, name in body.cache.items() if is_kept_run(body, k)}
     inside = mask_tile(body, size)
     behind, body.lines = body.lines, []
-    blocks = (*BLOCKS, "SEGMENTS") if by_rows else BLOCKS
+    blocks = BLOCKS if kernel.named else (*BLOCKS, "SEGMENTS")
     return product_view(
         body,
         size,

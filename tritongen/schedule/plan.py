@@ -118,6 +118,7 @@ class KernelPlan:
     exchanged: bool = (
         False  # the right factor is the tensor cores' first one, which comes from registers
     )
+    named: bool = False  # rows name their segments; else a tile looks up which have rows of it
     pairs: bool = False  # two terms of a factor lie in one element, and are loaded as one
     # numbers of one program, from its batch digits alone
     lets: tuple[tuple[str, Poly], ...] = ()

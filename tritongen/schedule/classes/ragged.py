@@ -102,7 +102,9 @@ def make(name, group, stores, dims, facts) -> Step:
         Axis("segment", p.segments),
     )
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
-    kernel = KernelPlan(f"{name}_tiles", "ragged", "whole", axes, group.nests, stores, views=seen)
+    own = f"{name}_tiles", "ragged", "whole", axes, group.nests, stores
+    named = not all(ends_rows(g, p.segments[0], p) for g in group.nests[0].fold.guards)
+    kernel = KernelPlan(*own, views=seen, named=named)
     numbers = (
         ("batches", axes[0].extent),
         ("M", axes[1].extent),
@@ -111,7 +113,7 @@ def make(name, group, stores, dims, facts) -> Step:
         ("segments", axes[4].extent),
     )
     variants = by_pointers(kernel, "batches * " if p.batch else "", False)
-    if all(ends_rows(g, p.segments[0], p) for g in group.nests[0].fold.guards):
+    if not named:
         variants = tuple(map(searching, variants))
     why = "a product of rows that lie in segments, each with a factor of its own"
     return fitted(Step(name, "ragged", why, stores, numbers, (kernel,), variants))
