@@ -164,9 +164,13 @@ def invariant(body: Body, heads: Iterable[ir.Nest]) -> None:
 
 # ---- the K loop ----------------------------------------------------------------------------------
 def products(
-    body: Body, heads: tuple[ir.Nest, ...], size: dict[str, str], bounds: Bounds = FREE
+    body: Body,
+    heads: tuple[ir.Nest, ...],
+    size: dict[str, str],
+    bounds: Bounds = FREE,
+    rows: tuple[ir.Guard, ...] = (),
 ) -> tuple[list[Factor], list[Sum]]:
-    """The factors, each once, and what each sum adds up of them."""
+    """The factors, each once, and what each sum adds up of them. `rows`: what the mask of rows follows from."""
     made: dict[tuple[ir.Expr, str], Factor] = {}
     sums, others = [], in_some_row(body, bounds, size)
     for head in heads:
@@ -181,7 +185,8 @@ def products(
             sides = [f"{side}.to({kind})" for side in sides]
         for k, (e, side) in enumerate(((left, LEFT), (right, RIGHT))):
             paired = body.context.wide and terms_of_pair(body, e) and head.dtype == "compute"
-            if paired or follows_from_narrow(body, head, e, guards_of(body, bounds.guards, side)):
+            behind = [*guards_of(body, bounds.guards, side), *(rows if side is LEFT else ())]
+            if paired or follows_from_narrow(body, head, e, behind):
                 sides[k] = f"lib.f64_factor({sides[k]})"
         masked = LEFT in others or guards_of(body, bounds.guards, LEFT)
         computed = masked or not is_loaded(left, narrow) or terms_of_pair(body, left)

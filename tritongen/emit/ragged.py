@@ -57,7 +57,7 @@ def ragged_view(body: Body) -> KernelView:
         cache = dict(body.cache)
     own = asked(body, guards, "m", lambda guard: guard_text(body, guard))
     body.axis_mask["m"] = "own"
-    factors, sums = products(body, (head,), size)
+    factors, sums = products(body, (head,), size, rows=guards)
     body.cache = cache | {k: name for k, name in body.cache.items() if is_kept_run(body, k)}
     inside = mask_tile(body, size)
     behind, body.lines = body.lines, []
