@@ -49,12 +49,9 @@ def add2d_float_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y, WIDE_Z: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    y_outer_at = y_outer_at // WIDE_Y * WIDE_Y
-    y_middle_at = y_middle_at // WIDE_Y * WIDE_Y
-    z_outer_at = z_outer_at // WIDE_Z * WIDE_Z
-    z_middle_at = z_middle_at // WIDE_Z * WIDE_Z
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
+    z_outer_at, z_middle_at = z_outer_at // WIDE_Z * WIDE_Z, z_middle_at // WIDE_Z * WIDE_Z
     inner = inner // WIDE_Z * WIDE_Z
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -105,12 +102,9 @@ def add2d_int_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y, WIDE_Z: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    y_outer_at = y_outer_at // WIDE_Y * WIDE_Y
-    y_middle_at = y_middle_at // WIDE_Y * WIDE_Y
-    z_outer_at = z_outer_at // WIDE_Z * WIDE_Z
-    z_middle_at = z_middle_at // WIDE_Z * WIDE_Z
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
+    z_outer_at, z_middle_at = z_outer_at // WIDE_Z * WIDE_Z, z_middle_at // WIDE_Z * WIDE_Z
     inner = inner // WIDE_Z * WIDE_Z
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -153,10 +147,11 @@ def choose_add2d_float(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -165,12 +160,14 @@ def launch_add2d_float(x, y, z) -> None:
     x, y, z = lib.three_dims(x, y, z)
     outer, middle, inner = z.shape
     total = z.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y, z))
-    itemsize = x.element_size()
-    variant, config = choose_add2d_float(outer, middle, inner, turned, itemsize)
+    variant, config = choose_add2d_float(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y, z)), itemsize=x.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         add2d_float_flat[grid](
             x, y, z, total, x.stride(2), y.stride(2), z.stride(2),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
@@ -179,7 +176,7 @@ def launch_add2d_float(x, y, z) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         add2d_float_strided[grid](
             x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
@@ -210,10 +207,11 @@ def choose_add2d_int(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -222,11 +220,13 @@ def launch_add2d_int(x, y, z) -> None:
     x, y, z = lib.three_dims(x, y, z)
     outer, middle, inner = z.shape
     total = z.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y, z))
-    itemsize = x.element_size()
-    variant, config = choose_add2d_int(outer, middle, inner, turned, itemsize)
+    variant, config = choose_add2d_int(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y, z)), itemsize=x.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         add2d_int_flat[grid](
             x, y, z, total, x.stride(2), y.stride(2), z.stride(2),
             enable_fp_fusion=True, **config,
@@ -235,7 +235,7 @@ def launch_add2d_int(x, y, z) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         add2d_int_strided[grid](
             x, y, z, outer, middle, inner, *x.stride(), *y.stride(), *z.stride(),
@@ -310,7 +310,7 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/add2d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_add2d,
     reference=add2d_reference,
     equals=add2d_torch,

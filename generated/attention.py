@@ -284,8 +284,7 @@ def attention_m_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
-    s_row = s_row // WIDE * WIDE
+    L, s_row = L // WIDE * WIDE, s_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < L)
@@ -304,8 +303,7 @@ def attention_m_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
-    s_row = s_row // WIDE * WIDE
+    L, s_row = L // WIDE * WIDE, s_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
@@ -327,8 +325,7 @@ def attention_m_part(
 ):  # fmt: skip
     """Program (part, row): m_, o_sum2 over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
-    s_row = s_row // WIDE * WIDE
+    L, s_row = L // WIDE * WIDE, s_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
@@ -475,186 +472,63 @@ def choose_attention_s(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
-    found = []
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("twin", tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", tma and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=2,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "twin", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_attention_s(q, k_, s, scale) -> None:
@@ -666,95 +540,68 @@ def launch_attention_s(q, k_, s, scale) -> None:
     s = s.view(B * H, S, L)
     PRECISION = "ieee"
     batches = B * H
-    M = S
-    N = L
-    K = E
-    tma = lib.takes_tiles(q, k_)
-    itemsize = q.element_size()
-    stored_bytes = s.element_size()
-    copied_bytes = lib.copied_bytes(q, k_.mT)
-    turned_bytes = lib.turned_bytes(k_.mT)
-    wide = lib.are_wide(q, k_.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(k_.device)
     variant, config = choose_attention_s(
-        batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
-        sms,
+        batches=batches, M=S, N=L, K=E, tma=lib.takes_tiles(q, k_), itemsize=q.element_size(),
+        stored_bytes=s.element_size(), copied_bytes=lib.copied_bytes(q, k_.mT),
+        turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT),
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     if variant in ("split", "split_small"):
-        s_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
-        )
-        q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        PARTS = config["PARTS"]
+        s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
+        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * sms,
-                config["PARTS"]
-                * batches
-                * lib.cdiv(S, config["BLOCK_M"])
-                * lib.cdiv(L, config["BLOCK_N"]),
+                PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
         attention_s_parts[grid](
             q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
             Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
         attention_s_combine[grid](
             s_sum_parts, s, scale, B * H, S, L, *s.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        s_tiles = lib.tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        s_tiles = lib.tiles_to_store(s, BLOCK_M, BLOCK_N // 2)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N)),
         )
         attention_s_persistent[grid](
             q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
             Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        s_tiles = lib.tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"])
+        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        s_tiles = lib.tiles_to_store(s, BLOCK_M, BLOCK_N)
         grid = (
             min(
-                config["PROGRAMS"] * sms,
-                batches * lib.cdiv(S, 3 * config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),
+                config["PROGRAMS"] * sms, batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(L, BLOCK_N)
             ),
         )
         attention_s_strips[grid](
             q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
             Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        s_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
-        )
-        grid = (
-            config["PARTS"]
-            * batches
-            * lib.cdiv(S, config["BLOCK_M"])
-            * lib.cdiv(L, config["BLOCK_N"]),
-        )
+        PARTS = config["PARTS"]
+        s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
+        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_s_pointer_parts[grid](
             q, k_, s_sum_parts, B * H, S, L, E, *q.stride(), *k_.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -763,10 +610,10 @@ def launch_attention_s(q, k_, s, scale) -> None:
         attention_s_combine[grid](
             s_sum_parts, s, scale, B * H, S, L, *s.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_s_tiles[grid](
             q, k_, s, scale, B * H, S, L, E, *q.stride(), *k_.stride(), *s.stride(),
             PRECISION=PRECISION, SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
@@ -782,15 +629,8 @@ def choose_attention_m(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -798,14 +638,13 @@ def choose_attention_m(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -815,7 +654,10 @@ def choose_attention_m(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
@@ -832,36 +674,36 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
     m_ = m_.view(B * H * S)
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
-    cols = L
-    across = 0 < s.stride(0) < s.stride(1)
-    aligned = math.gcd(cols, s.stride(0)) * s.element_size() % 8 == 0
-    sms = lib.multiprocessors(s.device)
-    variant, config = choose_attention_m(rows, cols, across, aligned, sms)
+    variant, config = choose_attention_m(
+        rows=rows, cols=L, across=0 < s.stride(0) < s.stride(1),
+        aligned=math.gcd(L, s.stride(0)) * s.element_size() % 8 == 0,
+        sms=lib.multiprocessors(s.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     if variant == "split":
-        m__part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
-        o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        m__part = torch.empty((rows, PARTS), dtype=torch.float32, device=s.device)
+        o_sum2_part = torch.empty((rows, PARTS), dtype=torch.float32, device=s.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_m_part[grid](
             s, m__part, o_sum2_part, B * H * S, L, *s.stride(),
             HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_m_finish[grid](
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         attention_m_rows[grid](
             s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
             HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         attention_m_loop[grid](
             s, m_, o_sum2, B * H * S, L, *s.stride(), m_.stride(0), o_sum2.stride(0),
             HALF=q.element_size() == 2, WIDE=math.gcd(16, L, s.stride(0)), enable_fp_fusion=True,
@@ -887,20 +729,12 @@ def choose_attention_o(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -910,9 +744,7 @@ def choose_attention_o(
         and N > 128
         and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -921,16 +753,12 @@ def choose_attention_o(
         and N > 64
         and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -938,14 +766,9 @@ def choose_attention_o(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
@@ -959,23 +782,15 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
     o = o.view(B * H, S, E)
     PRECISION = "ieee"
     batches = B * H
-    M = S
-    N = E
-    K = L
-    itemsize = v.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(m_.device)
-    variant, config = choose_attention_o(batches, M, N, K, itemsize, hip, sms)
+    variant, config = choose_attention_o(
+        batches=batches, M=S, N=E, K=L, itemsize=v.element_size(),
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(m_.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
-        o_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, E), dtype=torch.float32, device=m_.device
-        )
-        grid = (
-            config["PARTS"]
-            * batches
-            * lib.cdiv(S, config["BLOCK_M"])
-            * lib.cdiv(E, config["BLOCK_N"]),
-        )
+        PARTS = config["PARTS"]
+        o_sum_parts = torch.empty((PARTS, batches, S, E), dtype=torch.float32, device=m_.device)
+        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
         attention_o_parts[grid](
             m_, s, v, o_sum_parts, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
             HALF=q.element_size() == 2, T=getattr(tl, str(q.dtype)[6:]), PRECISION=PRECISION,
@@ -984,10 +799,10 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, 256),)
         attention_o_combine[grid](
             o_sum_parts, o_sum2, o, B * H, S, E, *o_sum2.stride(), *o.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
         attention_o_tiles[grid](
             m_, s, v, o_sum2, o, B * H, S, E, L, *m_.stride(), *s.stride(), *v.stride(),
             *o_sum2.stride(), *o.stride(),
@@ -1077,7 +892,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=1,
+    lib=2,
     allocate=allocate_attention,
     reference=attention_reference,
     precision=("matmul",),
@@ -1368,8 +1183,7 @@ def attention_backward_m_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
-    s_sum_row = s_sum_row // WIDE * WIDE
+    L, s_sum_row = L // WIDE * WIDE, s_sum_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < L)
@@ -1391,8 +1205,7 @@ def attention_backward_m_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
-    s_sum_row = s_sum_row // WIDE * WIDE
+    L, s_sum_row = L // WIDE * WIDE, s_sum_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
@@ -1417,8 +1230,7 @@ def attention_backward_m_part(
 ):  # fmt: skip
     """Program (part, row): m_, o_sum2 over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
-    s_sum_row = s_sum_row // WIDE * WIDE
+    L, s_sum_row = L // WIDE * WIDE, s_sum_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
@@ -1463,8 +1275,7 @@ def attention_backward_do_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    E = E // WIDE * WIDE
-    do_row = do_row // WIDE * WIDE
+    E, do_row = E // WIDE * WIDE, do_row // WIDE * WIDE
     o_row = o_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1482,8 +1293,7 @@ def attention_backward_do_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    E = E // WIDE * WIDE
-    do_row = do_row // WIDE * WIDE
+    E, do_row = E // WIDE * WIDE, do_row // WIDE * WIDE
     o_row = o_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -1504,8 +1314,7 @@ def attention_backward_do_sum_part(
 ):  # fmt: skip
     """Program (part, row): do_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    E = E // WIDE * WIDE
-    do_row = do_row // WIDE * WIDE
+    E, do_row = E // WIDE * WIDE, do_row // WIDE * WIDE
     o_row = o_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -2135,178 +1944,60 @@ def choose_attention_backward_s_sum(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
-    found = []
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
@@ -2318,92 +2009,65 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
     s_sum = s_sum.view(B * H, S, L)
     PRECISION = "ieee"
     batches = B * H
-    M = S
-    N = L
-    K = E
-    tma = lib.takes_tiles(q, k_)
-    itemsize = q.element_size()
-    stored_bytes = s_sum.element_size()
-    copied_bytes = lib.copied_bytes(q, k_.mT)
-    turned_bytes = lib.turned_bytes(k_.mT)
-    wide = lib.are_wide(q, k_.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(k_.device)
     variant, config = choose_attention_backward_s_sum(
-        batches, M, N, K, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
-        sms,
+        batches=batches, M=S, N=L, K=E, tma=lib.takes_tiles(q, k_), itemsize=q.element_size(),
+        stored_bytes=s_sum.element_size(), copied_bytes=lib.copied_bytes(q, k_.mT),
+        turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT),
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     if variant in ("split", "split_small"):
-        s_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
-        )
-        q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        PARTS = config["PARTS"]
+        s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
+        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
                 config["PROGRAMS"] * sms,
-                config["PARTS"]
-                * batches
-                * lib.cdiv(S, config["BLOCK_M"])
-                * lib.cdiv(L, config["BLOCK_N"]),
+                PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
         attention_backward_s_sum_parts[grid](
             q_tiles, k_tiles, s_sum_parts, B * H, S, L, E,
             Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
         attention_backward_s_sum_combine[grid](
             s_sum_parts, s_sum, B * H, S, L, *s_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        s_sum_tiles = lib.tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        s_sum_tiles = lib.tiles_to_store(s_sum, BLOCK_M, BLOCK_N // 2)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N)),
         )
         attention_backward_s_sum_persistent[grid](
             q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
             Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        q_tiles, q_turned = lib.tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = lib.tiles(k_.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        s_sum_tiles = lib.tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"])
+        q_tiles, q_turned = lib.tiles(q, BLOCK_M, BLOCK_K)
+        k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        s_sum_tiles = lib.tiles_to_store(s_sum, BLOCK_M, BLOCK_N)
         grid = (
             min(
-                config["PROGRAMS"] * sms,
-                batches * lib.cdiv(S, 3 * config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),
+                config["PROGRAMS"] * sms, batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(L, BLOCK_N)
             ),
         )
         attention_backward_s_sum_strips[grid](
             q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
             Q_TURNED=q_turned, K_TURNED=k_turned, PRECISION=PRECISION, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        s_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k_.device
-        )
-        grid = (
-            config["PARTS"]
-            * batches
-            * lib.cdiv(S, config["BLOCK_M"])
-            * lib.cdiv(L, config["BLOCK_N"]),
-        )
+        PARTS = config["PARTS"]
+        s_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=k_.device)
+        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_s_sum_pointer_parts[grid](
             q, k_, s_sum_parts, B * H, S, L, E, *q.stride(), *k_.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -2411,10 +2075,10 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
         attention_backward_s_sum_combine[grid](
             s_sum_parts, s_sum, B * H, S, L, *s_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_s_sum_tiles[grid](
             q, k_, s_sum, B * H, S, L, E, *q.stride(), *k_.stride(), *s_sum.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -2429,15 +2093,8 @@ def choose_attention_backward_m(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2445,14 +2102,13 @@ def choose_attention_backward_m(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -2462,7 +2118,10 @@ def choose_attention_backward_m(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
@@ -2479,36 +2138,36 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
     m_ = m_.view(B * H * S)
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
-    cols = L
-    across = 0 < s_sum.stride(0) < s_sum.stride(1)
-    aligned = math.gcd(cols, s_sum.stride(0)) * s_sum.element_size() % 8 == 0
-    sms = lib.multiprocessors(s_sum.device)
-    variant, config = choose_attention_backward_m(rows, cols, across, aligned, sms)
+    aligned = math.gcd(L, s_sum.stride(0)) * s_sum.element_size() % 8 == 0
+    variant, config = choose_attention_backward_m(
+        rows=rows, cols=L, across=0 < s_sum.stride(0) < s_sum.stride(1), aligned=aligned,
+        sms=lib.multiprocessors(s_sum.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     if variant == "split":
-        m__part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
-        o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        m__part = torch.empty((rows, PARTS), dtype=torch.float32, device=s_sum.device)
+        o_sum2_part = torch.empty((rows, PARTS), dtype=torch.float32, device=s_sum.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_backward_m_part[grid](
             s_sum, m__part, o_sum2_part, scale, B * H * S, L, *s_sum.stride(),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_backward_m_finish[grid](
             m__part, o_sum2_part, m_, o_sum2, B * H * S, L, m_.stride(0), o_sum2.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         attention_backward_m_rows[grid](
             s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         attention_backward_m_loop[grid](
             s_sum, m_, o_sum2, scale, B * H * S, L, *s_sum.stride(), m_.stride(0), o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L, s_sum.stride(0)),
@@ -2524,15 +2183,8 @@ def choose_attention_backward_do_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2540,20 +2192,22 @@ def choose_attention_backward_do_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -2567,34 +2221,34 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     o = lib.reshaped(o, B * H * S, E)
     do_sum = do_sum.view(B * H * S)
     rows = B * H * S
-    cols = E
-    across = 0 < do.stride(0) < do.stride(1)
-    aligned = math.gcd(cols, do.stride(0)) * do.element_size() % 8 == 0
-    sms = lib.multiprocessors(do.device)
-    variant, config = choose_attention_backward_do_sum(rows, cols, across, aligned, sms)
+    variant, config = choose_attention_backward_do_sum(
+        rows=rows, cols=E, across=0 < do.stride(0) < do.stride(1),
+        aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0,
+        sms=lib.multiprocessors(do.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     if variant == "split":
-        do_sum_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=do.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        do_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_backward_do_sum_part[grid](
             do, o, do_sum_part, B * H * S, E, *do.stride(), *o.stride(),
             WIDE=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_backward_do_sum_finish[grid](
             do_sum_part, do_sum, B * H * S, do_sum.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         attention_backward_do_sum_rows[grid](
             do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
             WIDE=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         attention_backward_do_sum_loop[grid](
             do, o, do_sum, B * H * S, E, *do.stride(), *o.stride(), do_sum.stride(0),
             WIDE=math.gcd(16, E, do.stride(0), o.stride(0)), enable_fp_fusion=True, **config,
@@ -2619,20 +2273,12 @@ def choose_attention_backward_dp_sum(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -2642,9 +2288,7 @@ def choose_attention_backward_dp_sum(
         and N > 128
         and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -2653,16 +2297,12 @@ def choose_attention_backward_dp_sum(
         and N > 64
         and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -2670,14 +2310,9 @@ def choose_attention_backward_dp_sum(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
@@ -2690,23 +2325,15 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
     dp_sum = dp_sum.view(B * H, S, L)
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
-    M = S
-    N = L
-    K = E
-    itemsize = 4
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(do.device)
-    variant, config = choose_attention_backward_dp_sum(batches, M, N, K, itemsize, hip, sms)
+    variant, config = choose_attention_backward_dp_sum(
+        batches=batches, M=S, N=L, K=E, itemsize=4, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(do.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
-        dp_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, L), dtype=torch.float32, device=do.device
-        )
-        grid = (
-            config["PARTS"]
-            * batches
-            * lib.cdiv(S, config["BLOCK_M"])
-            * lib.cdiv(L, config["BLOCK_N"]),
-        )
+        PARTS = config["PARTS"]
+        dp_sum_parts = torch.empty((PARTS, batches, S, L), dtype=torch.float32, device=do.device)
+        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_dp_sum_parts[grid](
             o_sum2, do, v, dp_sum_parts, B * H, S, L, E, *o_sum2.stride(), *do.stride(),
             *v.stride(),
@@ -2715,10 +2342,10 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(L, 256),)
         attention_backward_dp_sum_combine[grid](
             dp_sum_parts, dp_sum, B * H, S, L, *dp_sum.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_dp_sum_tiles[grid](
             o_sum2, do, v, dp_sum, B * H, S, L, E, *o_sum2.stride(), *do.stride(), *v.stride(),
             *dp_sum.stride(),
@@ -2744,20 +2371,12 @@ def choose_attention_backward_dq(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -2767,9 +2386,7 @@ def choose_attention_backward_dq(
         and N > 128
         and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -2778,16 +2395,12 @@ def choose_attention_backward_dq(
         and N > 64
         and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -2795,14 +2408,9 @@ def choose_attention_backward_dq(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, scale) -> None:
@@ -2818,23 +2426,17 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
     dq = dq.view(B * H, S, E)
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
-    M = S
-    N = E
-    K = L
-    itemsize = 4
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(do_sum.device)
-    variant, config = choose_attention_backward_dq(batches, M, N, K, itemsize, hip, sms)
+    variant, config = choose_attention_backward_dq(
+        batches=batches, M=S, N=E, K=L, itemsize=4, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(do_sum.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
+        PARTS = config["PARTS"]
         dq_sum_parts = torch.empty(
-            (config["PARTS"], batches, S, E), dtype=torch.float32, device=do_sum.device
+            (PARTS, batches, S, E), dtype=torch.float32, device=do_sum.device
         )
-        grid = (
-            config["PARTS"]
-            * batches
-            * lib.cdiv(S, config["BLOCK_M"])
-            * lib.cdiv(E, config["BLOCK_N"]),
-        )
+        grid = (PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
         attention_backward_dq_parts[grid](
             do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq_sum_parts, scale, B * H, S, E, L,
             *do_sum.stride(), *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(),
@@ -2845,10 +2447,10 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
         grid = (batches * lib.cdiv(S, 2) * lib.cdiv(E, 256),)
         attention_backward_dq_combine[grid](
             dq_sum_parts, dq, B * H, S, E, *dq.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(S, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
         attention_backward_dq_tiles[grid](
             do_sum, o_sum2, m_, dp_sum, s_sum, k_, dq, scale, B * H, S, E, L, *do_sum.stride(),
             *o_sum2.stride(), *m_.stride(), *dp_sum.stride(), *s_sum.stride(), *k_.stride(),
@@ -2876,20 +2478,12 @@ def choose_attention_backward_dk(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -2899,9 +2493,7 @@ def choose_attention_backward_dk(
         and N > 128
         and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -2910,16 +2502,12 @@ def choose_attention_backward_dk(
         and N > 64
         and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -2927,14 +2515,9 @@ def choose_attention_backward_dk(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, scale) -> None:
@@ -2950,23 +2533,17 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
     dk = dk.view(B * H, L, E)
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
-    M = L
-    N = E
-    K = S
-    itemsize = 4
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(do_sum.device)
-    variant, config = choose_attention_backward_dk(batches, M, N, K, itemsize, hip, sms)
+    variant, config = choose_attention_backward_dk(
+        batches=batches, M=L, N=E, K=S, itemsize=4, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(do_sum.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
+        PARTS = config["PARTS"]
         dk_sum_parts = torch.empty(
-            (config["PARTS"], batches, L, E), dtype=torch.float32, device=do_sum.device
+            (PARTS, batches, L, E), dtype=torch.float32, device=do_sum.device
         )
-        grid = (
-            config["PARTS"]
-            * batches
-            * lib.cdiv(L, config["BLOCK_M"])
-            * lib.cdiv(E, config["BLOCK_N"]),
-        )
+        grid = (PARTS * batches * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
         attention_backward_dk_parts[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, q, dk_sum_parts, scale, B * H, L, E, S,
             *dp_sum.stride(), *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(),
@@ -2977,10 +2554,10 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
         grid = (batches * lib.cdiv(L, 2) * lib.cdiv(E, 256),)
         attention_backward_dk_combine[grid](
             dk_sum_parts, dk, B * H, L, E, *dk.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(L, config["BLOCK_M"]) * lib.cdiv(E, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(L, BLOCK_M) * lib.cdiv(E, BLOCK_N),)
         attention_backward_dk_tiles[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, q, dk, scale, B * H, L, E, S, *dp_sum.stride(),
             *do_sum.stride(), *o_sum2.stride(), *s_sum.stride(), *m_.stride(), *q.stride(),
@@ -3008,20 +2585,12 @@ def choose_attention_backward_dv(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -3031,9 +2600,7 @@ def choose_attention_backward_dv(
         and N > 128
         and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -3042,16 +2609,12 @@ def choose_attention_backward_dv(
         and N > 64
         and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -3059,14 +2622,9 @@ def choose_attention_backward_dv(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> None:
@@ -3080,23 +2638,15 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
     dv = dv.view(B * H, L, E)
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
-    M = E
-    N = L
-    K = S
-    itemsize = 4
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(do.device)
-    variant, config = choose_attention_backward_dv(batches, M, N, K, itemsize, hip, sms)
+    variant, config = choose_attention_backward_dv(
+        batches=batches, M=E, N=L, K=S, itemsize=4, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(do.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
-        dv_sum_parts = torch.empty(
-            (config["PARTS"], batches, E, L), dtype=torch.float32, device=do.device
-        )
-        grid = (
-            config["PARTS"]
-            * batches
-            * lib.cdiv(E, config["BLOCK_M"])
-            * lib.cdiv(L, config["BLOCK_N"]),
-        )
+        PARTS = config["PARTS"]
+        dv_sum_parts = torch.empty((PARTS, batches, E, L), dtype=torch.float32, device=do.device)
+        grid = (PARTS * batches * lib.cdiv(E, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_dv_parts[grid](
             do, o_sum2, s_sum, m_, dv_sum_parts, scale, B * H, E, L, S, *do.stride(),
             *o_sum2.stride(), *s_sum.stride(), *m_.stride(),
@@ -3106,10 +2656,10 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
         grid = (batches * lib.cdiv(E, 2) * lib.cdiv(L, 256),)
         attention_backward_dv_combine[grid](
             dv_sum_parts, dv, B * H, E, L, *dv.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(E, config["BLOCK_M"]) * lib.cdiv(L, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(E, BLOCK_M) * lib.cdiv(L, BLOCK_N),)
         attention_backward_dv_tiles[grid](
             do, o_sum2, s_sum, m_, dv, scale, B * H, E, L, S, *do.stride(), *o_sum2.stride(),
             *s_sum.stride(), *m_.stride(), *dv.stride(),
@@ -3127,31 +2677,23 @@ def choose_attention_backward_dscale(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -3161,10 +2703,15 @@ def choose_attention_backward_dscale(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_attention_backward_dscale(
@@ -3181,35 +2728,29 @@ def launch_attention_backward_dscale(
     s_sum = lib.reshaped(s_sum, B * H * L * S)
     m_ = lib.reshaped(m_, B * H * S)
     rows = 1
-    cols = B * H * L * S
-    col_run = L
-    col_runs = B * H * S
-    across = False
-    aligned = cols * do_sum.element_size() % 8 == 0
-    sms = lib.multiprocessors(do_sum.device)
     variant, config = choose_attention_backward_dscale(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=rows, cols=B * H * L * S, col_run=L, col_runs=B * H * S, across=False,
+        aligned=B * H * L * S * do_sum.element_size() % 8 == 0,
+        sms=lib.multiprocessors(do_sum.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     if variant == "split":
-        dscale_sum_part = torch.empty(
-            (rows, config["PARTS"]), dtype=torch.float32, device=do_sum.device
-        )
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dscale_sum_part = torch.empty((rows, PARTS), dtype=torch.float32, device=do_sum.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         attention_backward_dscale_part[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale_sum_part, scale, B * H * S, L,
             dp_sum.stride(0), do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor), WIDE=math.gcd(16, L),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         attention_backward_dscale_finish[grid](
             dscale_sum_part, dscale,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         attention_backward_dscale_rows[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * L * S, L, dp_sum.stride(0),
             do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
@@ -3217,7 +2758,7 @@ def launch_attention_backward_dscale(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         attention_backward_dscale_loop[grid](
             dp_sum, do_sum, o_sum2, s_sum, m_, dscale, scale, B * H * S, L, dp_sum.stride(0),
             do_sum.stride(0), o_sum2.stride(0), s_sum.stride(0), m_.stride(0),
@@ -3390,7 +2931,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=1,
+    lib=2,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     precision=("matmul",),

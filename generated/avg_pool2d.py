@@ -28,10 +28,11 @@ def avg_pool2d_x_in_lines_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    x_in_lines_outer_at = x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
-    x_in_lines_middle_at = x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    x_in_lines_outer_at, x_in_lines_middle_at = (
+        x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
+        x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
+    )
     inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -200,12 +201,9 @@ def avg_pool2d_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Q = Q // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
-    x_1 = x_1 // WIDE * WIDE
-    x_2 = x_2 // WIDE * WIDE
-    y_0 = y_0 // WIDE * WIDE
-    y_1 = y_1 // WIDE * WIDE
+    Q, x_0 = Q // WIDE * WIDE, x_0 // WIDE * WIDE
+    x_1, x_2 = x_1 // WIDE * WIDE, x_2 // WIDE * WIDE
+    y_0, y_1 = y_0 // WIDE * WIDE, y_1 // WIDE * WIDE
     y_2 = y_2 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -247,10 +245,11 @@ def choose_avg_pool2d_x_in_lines(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -259,7 +258,9 @@ def launch_avg_pool2d_x_in_lines(x, x_in_lines) -> None:
     x, x_in_lines = lib.three_dims(x, x_in_lines)
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
-    _, config = choose_avg_pool2d_x_in_lines(outer, middle, inner, turned)
+    _, config = choose_avg_pool2d_x_in_lines(
+        outer=outer, middle=middle, inner=inner, turned=turned,
+    )  # fmt: skip
     grid = (
         lib.cdiv(outer, config["OUTER"])
         * lib.cdiv(middle, config["ROWS"])
@@ -281,10 +282,10 @@ def choose_avg_pool2d(
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(lanes)))
-        STEPS = max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            STEPS=max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -296,23 +297,23 @@ def choose_avg_pool2d(
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(256, lib.pow2(cols)))
-        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
-        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
-        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
+            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(cols)))
-        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
         )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_avg_pool2d(x, y, win, stride, pad) -> None:
@@ -320,28 +321,16 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
     N, C, H, W = x.shape
     P = y.shape[2]
     Q = y.shape[3]
-    terms = win * win
     outer = N * P
-    lanes = C
-    span = C
-    along = Q
-    hop_q = stride
     lines = C * N
-    cols = Q
-    reach = Q + Q * stride + win
-    steps = P
-    hop_p = stride
-    apart = stride
-    dilation = 1
-    line = W
     rows = C * N * P
-    channels_last = x.stride(1) < x.stride(3)
-    stored_last = y.stride(1) < y.stride(3)
-    itemsize = x.element_size()
     variant, config = choose_avg_pool2d(
-        terms, outer, lanes, span, along, hop_q, lines, cols, reach, steps, hop_p, apart,
-        dilation, line, channels_last, stored_last, itemsize,
+        terms=win * win, outer=outer, lanes=C, span=C, along=Q, hop_q=stride, lines=lines,
+        cols=Q, reach=Q + Q * stride + win, steps=P, hop_p=stride, apart=stride, dilation=1,
+        line=W, channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
+        itemsize=x.element_size(),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant in ("runs", "window"):
         if x.stride(3) != 1:  # its lines lie apart
@@ -349,21 +338,13 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
             launch_avg_pool2d_x_in_lines(x, x_in_lines)
             x = x_in_lines
     if variant == "channels":
-        grid = (
-            lib.cdiv(outer, config["ROWS"])
-            * lib.cdiv(Q, config["STEPS"])
-            * lib.cdiv(C, config["BLOCK"]),
-        )
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         avg_pool2d_channels[grid](
             x, y, N * P, Q, C, P, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "runs":
-        grid = (
-            lib.cdiv(lines, config["ROWS"])
-            * lib.cdiv(P, config["STEPS"])
-            * lib.cdiv(Q, config["BLOCK"]),
-        )
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         avg_pool2d_runs[grid](
             x, y, C * N, P, Q, C, H, W, *x.stride(), *y.stride(),
             WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
@@ -372,17 +353,13 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (
-            lib.cdiv(lines, config["ROWS"])
-            * lib.cdiv(P, config["STEPS"])
-            * lib.cdiv(Q, config["BLOCK"]),
-        )
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         avg_pool2d_window[grid](
             x, y, C * N, P, Q, C, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Q, config["BLOCK"]),)
+        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         avg_pool2d_box[grid](
             x, y, C * N * P, Q, C * P, P, C, H, W, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad,
@@ -483,7 +460,7 @@ def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
 
 @runtime.op(
     "specs/avg_pool2d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_avg_pool2d,
     reference=avg_pool2d_reference,
     equals=avg_pool2d_torch,
@@ -513,10 +490,11 @@ def avg_pool2d_backward_dy_in_lines_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_DY_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
-    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
-    dy_in_lines_outer_at = dy_in_lines_outer_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
-    dy_in_lines_middle_at = dy_in_lines_middle_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
+    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
+    dy_in_lines_outer_at, dy_in_lines_middle_at = (
+        dy_in_lines_outer_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES,
+        dy_in_lines_middle_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES,
+    )
     inner = inner // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -648,12 +626,9 @@ def avg_pool2d_backward_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    W = W // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
-    dy_1 = dy_1 // WIDE * WIDE
-    dy_2 = dy_2 // WIDE * WIDE
-    dx_0 = dx_0 // WIDE * WIDE
-    dx_1 = dx_1 // WIDE * WIDE
+    W, dy_0 = W // WIDE * WIDE, dy_0 // WIDE * WIDE
+    dy_1, dy_2 = dy_1 // WIDE * WIDE, dy_2 // WIDE * WIDE
+    dx_0, dx_1 = dx_0 // WIDE * WIDE, dx_1 // WIDE * WIDE
     dx_2 = dx_2 // WIDE * WIDE
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -705,10 +680,11 @@ def choose_avg_pool2d_backward_dy_in_lines(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -717,7 +693,9 @@ def launch_avg_pool2d_backward_dy_in_lines(dy, dy_in_lines) -> None:
     dy, dy_in_lines = lib.three_dims(dy, dy_in_lines)
     outer, middle, inner = dy_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dy_in_lines))
-    _, config = choose_avg_pool2d_backward_dy_in_lines(outer, middle, inner, turned)
+    _, config = choose_avg_pool2d_backward_dy_in_lines(
+        outer=outer, middle=middle, inner=inner, turned=turned,
+    )  # fmt: skip
     grid = (
         lib.cdiv(outer, config["OUTER"])
         * lib.cdiv(middle, config["ROWS"])
@@ -738,21 +716,22 @@ def choose_avg_pool2d_backward(
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(lanes)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
@@ -760,23 +739,18 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
     N, C, H, W = x.shape
     P = dy.shape[2]
     Q = dy.shape[3]
-    terms = win * win
     outer = H * N * W
-    lanes = C
-    span = C
     lines = C * H * N
-    cols = W
-    reach = 2 * W + win
     rows = C * H * N
-    channels_last = dy.stride(1) < dy.stride(3)
-    stored_last = dx.stride(1) < dx.stride(3)
-    itemsize = dy.element_size()
     variant, config = choose_avg_pool2d_backward(
-        terms, outer, lanes, span, lines, cols, reach, channels_last, stored_last, itemsize,
+        terms=win * win, outer=outer, lanes=C, span=C, lines=lines, cols=W, reach=2 * W + win,
+        channels_last=dy.stride(1) < dy.stride(3), stored_last=dx.stride(1) < dx.stride(3),
+        itemsize=dy.element_size(),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "channels":
-        grid = (lib.cdiv(outer, config["ROWS"]) * lib.cdiv(C, config["STEPS"] * config["BLOCK"]),)
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, config["STEPS"] * BLOCK),)
         avg_pool2d_backward_channels[grid](
             dy, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, win=win, pad=pad, stride=stride, enable_fp_fusion=True, **config,
@@ -786,13 +760,13 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
             dy_in_lines = torch.empty((N, C, P, Q), dtype=dy.dtype, device=dy.device)
             launch_avg_pool2d_backward_dy_in_lines(dy, dy_in_lines)
             dy = dy_in_lines
-        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(W, config["STEPS"] * config["BLOCK"]),)
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(W, config["STEPS"] * BLOCK),)
         avg_pool2d_backward_window[grid](
             dy, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, win=win, pad=pad, stride=stride, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(W, config["BLOCK"]),)
+        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(W, BLOCK),)
         avg_pool2d_backward_box[grid](
             dy, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, win=win, pad=pad, stride=stride,
@@ -901,7 +875,7 @@ def avg_pool2d_backward_reference(
 
 @runtime.op(
     "specs/avg_pool2d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_avg_pool2d_backward,
     reference=avg_pool2d_backward_reference,
     linear=(("x", "dy"),),

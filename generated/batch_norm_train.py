@@ -28,10 +28,8 @@ def batch_norm_train_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -59,10 +57,8 @@ def batch_norm_train_lines(
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
@@ -98,10 +94,8 @@ def batch_norm_train_lines_loop(
 ):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -147,10 +141,8 @@ def batch_norm_train_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -200,8 +192,7 @@ def batch_norm_train_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -235,8 +226,7 @@ def batch_norm_train_lanes_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -295,10 +285,8 @@ def batch_norm_train_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, y_n = x_row // WIDE * WIDE, y_n // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -338,12 +326,11 @@ def choose_batch_norm_train(
     """The variant for one call and its config; first match wins."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
     if across and lib.cdiv(rows, 32) < 2 * sms and cols > 512:
-        ROWS = min(64, lib.pow2(max(1, rows)))
-        BLOCK = min(4096 // ROWS, max(16, lib.pow2(col_run)))
-        PARTS = lib.pow2(max(1, min(512, lib.cdiv(3 * sms, max(1, lib.cdiv(rows, ROWS))))))
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "lanes", dict(
-            ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=CHUNK, MERGE=1, num_warps=4,
+            ROWS=(ROWS := min(64, lib.pow2(max(1, rows)))),
+            BLOCK=(BLOCK := min(4096 // ROWS, max(16, lib.pow2(col_run)))),
+            PARTS=(PARTS := lib.spread(3 * sms, lib.cdiv(rows, ROWS), 512)),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), MERGE=1, num_warps=4,
         )  # fmt: skip
     # short runs: many of them a tile
     if (
@@ -352,51 +339,51 @@ def choose_batch_norm_train(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
     ):
-        BLOCK = max(16, lib.pow2(col_run))
-        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
+        return "lines_loop", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
+        )  # fmt: skip
     # a row fits in registers, its runs as lines
     if (
         512 <= cols
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = lib.pow2(col_runs)
-        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
+            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if rows < 2 * sms and cols > 8192:
-        BLOCK = min(1024, max(16, lib.pow2(col_run)))
-        ROWS = min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1, min(256, lib.cdiv(16 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK))
-            )
-        )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256), num_warps=4,
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
+            ROWS=(ROWS := min(16, 4096 // BLOCK)),
+            PARTS=(PARTS := lib.spread(16 * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
+            num_warps=4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
@@ -404,46 +391,43 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     N, C, H, W = x.shape
     x = lib.reshaped(x, N, C, H * W)
     y = y.view(N, C, H * W)
-    rows = C
-    cols = H * N * W
     col_run = H * W
-    col_runs = N
-    across = 0 < x.stride(1) < x.stride(2)
-    aligned = math.gcd(cols, x.stride(1)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
+    aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
     variant, config = choose_batch_norm_train(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=C, cols=H * N * W, col_run=col_run, col_runs=N,
+        across=0 < x.stride(1) < x.stride(2), aligned=aligned,
+        sms=lib.multiprocessors(x.device),
     )  # fmt: skip
+    BLOCK = config["BLOCK"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "lanes":
-        mu_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        ROWS, PARTS = config["ROWS"], config["PARTS"]
+        mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(C, ROWS))
         batch_norm_train_lanes_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, ROWS=config["ROWS"], BLOCK=config["BLOCK"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
         batch_norm_train_lanes_merge[grid](
             mu_sum_part, var_sum_part, var_sum_count, C,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "ROWS", "BLOCK", "CHUNK"),
         )  # fmt: skip
-        grid = (lib.cdiv(N * lib.cdiv(col_run, config["BLOCK"]), 4), lib.cdiv(C, config["ROWS"]))
+        grid = (lib.cdiv(N * lib.cdiv(col_run, BLOCK), 4), lib.cdiv(C, ROWS))
         batch_norm_train_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE,
             WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), y.stride(0), y.stride(1)),
-            enable_fp_fusion=True, LANES=1, CHUNK=4, num_warps=4, ROWS=config["ROWS"],
-            BLOCK=config["BLOCK"], PARTS=config["PARTS"],
+            enable_fp_fusion=True, LANES=1, CHUNK=4, num_warps=4, ROWS=ROWS,
+            BLOCK=BLOCK, PARTS=PARTS,
         )  # fmt: skip
     elif variant == "lines_loop":
         grid = (C,)
@@ -464,15 +448,15 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        mu_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        PARTS = config["PARTS"]
+        mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(C, config["ROWS"]))
         batch_norm_train_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C, N, H * W, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         batch_norm_train_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C, N, H * W, H * N * W,
@@ -573,7 +557,7 @@ def batch_norm_train_torch(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=1,
+    lib=2,
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
@@ -611,12 +595,9 @@ def batch_norm_train_backward_var_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dy_n = x_row // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, dx_n = dy_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -656,12 +637,9 @@ def batch_norm_train_backward_var_sum_lines(
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dy_n = x_row // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, dx_n = dy_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
@@ -713,12 +691,9 @@ def batch_norm_train_backward_var_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dy_n = x_row // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, dx_n = dy_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -811,10 +786,8 @@ def batch_norm_train_backward_var_sum_part1(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dy_n = x_row // WIDE * WIDE, dy_n // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -857,10 +830,8 @@ def batch_norm_train_backward_var_sum_part2(
 ):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum, dgain_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -926,12 +897,9 @@ def batch_norm_train_backward_var_sum_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1093,49 +1061,45 @@ def choose_batch_norm_train_backward_var_sum(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = lib.pow2(col_runs)
-        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
+            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
             num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_batch_norm_train_backward_var_sum(
@@ -1146,15 +1110,10 @@ def launch_batch_norm_train_backward_var_sum(
     x = lib.reshaped(x, N, C, H * W)
     dy = lib.reshaped(dy, N, C, H * W)
     dx = dx.view(N, C, H * W)
-    rows = C
-    cols = H * N * W
-    col_run = H * W
-    col_runs = N
-    across = 0 < x.stride(1) < x.stride(2)
-    aligned = math.gcd(cols, x.stride(1)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
+    aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
     variant, config = choose_batch_norm_train_backward_var_sum(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=C, cols=H * N * W, col_run=H * W, col_runs=N, across=0 < x.stride(1) < x.stride(2),
+        aligned=aligned, sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -1172,20 +1131,20 @@ def launch_batch_norm_train_backward_var_sum(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        mu_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        dy_rsqrt_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        dgain_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        PARTS = config["PARTS"]
+        mu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        dy_rsqrt_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(C, config["ROWS"]))
         batch_norm_train_backward_var_sum_part1[grid](
             x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C, N, H * W, *x.stride(),
             *dy.stride(),
             COMPUTE=COMPUTE,
             WIDE=math.gcd(16, H * W, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         batch_norm_train_backward_var_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
@@ -1233,15 +1192,8 @@ def choose_batch_norm_train_backward_deps(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1249,14 +1201,13 @@ def choose_batch_norm_train_backward_deps(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -1266,7 +1217,10 @@ def choose_batch_norm_train_backward_deps(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -1277,36 +1231,33 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     """Computes deps by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     rows = 1
-    cols = C
-    across = False
-    aligned = cols * var_sum.element_size() % 8 == 0
-    sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_batch_norm_train_backward_deps(
-        rows, cols, across, aligned, sms,
+        rows=rows, cols=C, across=False, aligned=C * var_sum.element_size() % 8 == 0,
+        sms=lib.multiprocessors(var_sum.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         batch_norm_train_backward_deps_part[grid](
             var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         batch_norm_train_backward_deps_finish[grid](
             deps_sum_part, deps,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         batch_norm_train_backward_deps_rows[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
@@ -1314,7 +1265,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         batch_norm_train_backward_deps_loop[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C, H * N * W, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
@@ -1456,7 +1407,7 @@ def batch_norm_train_backward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=1,
+    lib=2,
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),

@@ -26,12 +26,9 @@ def bias_add_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_B, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    b_outer_at = b_outer_at // WIDE_B * WIDE_B
-    b_middle_at = b_middle_at // WIDE_B * WIDE_B
-    y_outer_at = y_outer_at // WIDE_Y * WIDE_Y
-    y_middle_at = y_middle_at // WIDE_Y * WIDE_Y
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    b_outer_at, b_middle_at = b_outer_at // WIDE_B * WIDE_B, b_middle_at // WIDE_B * WIDE_B
+    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
     inner = inner // WIDE_Y * WIDE_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -69,10 +66,11 @@ def choose_bias_add(outer: int, middle: int, inner: int, turned: bool) -> tuple[
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -80,8 +78,10 @@ def launch_bias_add(x, b, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     x, b, y = lib.three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
     outer, middle, inner = y.shape
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, b, y))
-    _, config = choose_bias_add(outer, middle, inner, turned)
+    _, config = choose_bias_add(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, b, y)),
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, b.dtype) else tl.float32
     grid = (
         lib.cdiv(outer, config["OUTER"])
@@ -135,7 +135,7 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=1,
+    lib=2,
     allocate=allocate_bias_add,
     reference=bias_add_reference,
     equals=bias_add_torch,
@@ -165,8 +165,7 @@ def bias_add_backward_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -185,8 +184,7 @@ def bias_add_backward_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -212,8 +210,7 @@ def bias_add_backward_part(
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -258,31 +255,23 @@ def choose_bias_add_backward(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -292,52 +281,53 @@ def choose_bias_add_backward(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_bias_add_backward(dy, db) -> None:
     """Computes db by the variant that fits, unchecked."""
     N, C, H, W = dy.shape
     dy = lib.reshaped(dy, N, C, H * W)
-    rows = C
-    cols = H * N * W
-    col_run = H * W
-    col_runs = N
-    across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
+    aligned = math.gcd(H * N * W, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_bias_add_backward(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=C, cols=H * N * W, col_run=H * W, col_runs=N,
+        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
+        sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(C, ROWS))
         bias_add_backward_part[grid](
             dy, db_sum_part, C, N, H * W, *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
         bias_add_backward_finish[grid](
             db_sum_part, db, C, db.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(C, config["ROWS"]),)
+        grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_rows[grid](
             dy, db, C, H * N * W, H * W, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, H * N * W, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(C, config["ROWS"]),)
+        grid = (lib.cdiv(C, ROWS),)
         bias_add_backward_loop[grid](
             dy, db, C, N, H * W, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, H * W, dy.stride(0), dy.stride(1)),
@@ -371,7 +361,7 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bias_add.op",
-    lib=1,
+    lib=2,
     allocate=allocate_bias_add_backward,
     reference=bias_add_backward_reference,
     linear=(("dy",),),

@@ -426,222 +426,75 @@ def choose_bmm(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # left operand split ahead into TF32 numbers and rests, right one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if M > 64
-            and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128)
-            >= 5 * 1 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
-            else 64
-        )
-        BLOCK_K = 64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("left ahead", config, 1, 4 * batches * M * K, *call)
-        found.append((us, "left_ahead", config))
-    # both operands split ahead into TF32 numbers and rests
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_N = (
-            256
-            if 5 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-            <= 3 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-            else 128
-        )
-        config = dict(
-            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
-        )  # fmt: skip
-        us = lib.product_us("both ahead", config, 1, 4 * batches * (M * K + K * N), *call)
-        found.append((us, "prepared", config))
-    # right operand split ahead into TF32 numbers and rests, left one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64)
-            >= 5 * 2 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
-            PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("right ahead", config, 1, 4 * batches * K * N, *call)
-        found.append((us, "right_ahead", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
+            BLOCK_M,
+            64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "left ahead", 4 * batches * M * K),
+        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "both ahead", 4 * batches * (M * K + K * N)),
+        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "right ahead", 4 * batches * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_bmm(a, b, y) -> None:
@@ -649,134 +502,87 @@ def launch_bmm(a, b, y) -> None:
     B, M, K = a.shape
     N = b.shape[2]
     PRECISION = runtime.f32_precision("matmul")
-    batches = B
-    tma = lib.takes_tiles(a, b)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = a.element_size()
-    stored_bytes = y.element_size()
-    copied_bytes = lib.copied_bytes(a, b)
-    turned_bytes = lib.turned_bytes(b)
-    wide = lib.are_wide(a, b)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(a.device)
     variant, config = choose_bmm(
-        batches, M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide,
-        hip, sms,
+        batches=B, M=M, N=N, K=K, tma=lib.takes_tiles(a, b), tf32x3=PRECISION == "tf32x3",
+        itemsize=a.element_size(), stored_bytes=y.element_size(),
+        copied_bytes=lib.copied_bytes(a, b), turned_bytes=lib.turned_bytes(b),
+        wide=lib.are_wide(a, b), hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
-        b_tiles, b_turned = lib.tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
-        a_tiles = lib.tf32_tiles(a, config["BLOCK_M"], config["BLOCK_K"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_N, BLOCK_K)
+        a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_left_ahead[grid](
             b_tiles, a_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "prepared":
-        a_tiles = lib.tf32_tiles(a, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles = lib.tf32_tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_tf32x3[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "right_ahead":
-        a_tiles, a_turned = lib.tiles(a, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles = lib.tf32_tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_right_ahead[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
-            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
-        y_sum_parts = torch.empty((config["PARTS"], B, M, N), dtype=compute, device=a.device)
-        a_tiles, a_turned = lib.tiles(a, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles, b_turned = lib.tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        PARTS = config["PARTS"]
+        y_sum_parts = torch.empty((PARTS, B, M, N), dtype=compute, device=a.device)
+        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"]
-                * B
-                * lib.cdiv(M, config["BLOCK_M"])
-                * lib.cdiv(N, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         bmm_parts[grid](
             a_tiles, b_tiles, y_sum_parts, B, M, N, K,
             A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         bmm_combine[grid](
             y_sum_parts, y, B, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        a_tiles, a_turned = lib.tiles(a, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles, b_turned = lib.tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_persistent[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
             A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        a_tiles, a_turned = lib.tiles(a, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles, b_turned = lib.tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
+        b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         bmm_strips[grid](
             a_tiles, b_tiles, y_tiles, y, B, M, N, K, *y.stride(),
             A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        y_sum_parts = torch.empty((config["PARTS"], B, M, N), dtype=compute, device=a.device)
-        grid = (
-            config["PARTS"] * B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-        )
+        PARTS = config["PARTS"]
+        y_sum_parts = torch.empty((PARTS, B, M, N), dtype=compute, device=a.device)
+        grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         bmm_pointer_parts[grid](
             a, b, y_sum_parts, B, M, N, K, *a.stride(), *b.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -784,10 +590,10 @@ def launch_bmm(a, b, y) -> None:
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         bmm_combine[grid](
             y_sum_parts, y, B, M, N, *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        grid = (B * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         bmm_tiles[grid](
             a, b, y, B, M, N, K, *a.stride(), *b.stride(), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -836,7 +642,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/bmm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_bmm,
     reference=bmm_reference,
     equals=bmm_torch,
@@ -1647,222 +1453,75 @@ def choose_bmm_backward_da(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # left operand split ahead into TF32 numbers and rests, right one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if M > 64
-            and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128)
-            >= 5 * 1 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
-            else 64
-        )
-        BLOCK_K = 64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("left ahead", config, 1, 4 * batches * M * K, *call)
-        found.append((us, "left_ahead", config))
-    # both operands split ahead into TF32 numbers and rests
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_N = (
-            256
-            if 5 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-            <= 3 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-            else 128
-        )
-        config = dict(
-            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
-        )  # fmt: skip
-        us = lib.product_us("both ahead", config, 1, 4 * batches * (M * K + K * N), *call)
-        found.append((us, "prepared", config))
-    # right operand split ahead into TF32 numbers and rests, left one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64)
-            >= 5 * 2 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
-            PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("right ahead", config, 1, 4 * batches * K * N, *call)
-        found.append((us, "right_ahead", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
+            BLOCK_M,
+            64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "left ahead", 4 * batches * M * K),
+        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "both ahead", 4 * batches * (M * K + K * N)),
+        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "right ahead", 4 * batches * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_bmm_backward_da(a, b, dy, da) -> None:
@@ -1870,134 +1529,87 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
     B, M, K = a.shape
     N = b.shape[2]
     PRECISION = runtime.f32_precision("matmul")
-    batches = B
-    tma = lib.takes_tiles(dy, b)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = b.element_size()
-    stored_bytes = da.element_size()
-    copied_bytes = lib.copied_bytes(dy, b.mT)
-    turned_bytes = lib.turned_bytes(b.mT)
-    wide = lib.are_wide(dy, b.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(b.device)
     variant, config = choose_bmm_backward_da(
-        batches, M, K, N, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide,
-        hip, sms,
+        batches=B, M=M, N=K, K=N, tma=lib.takes_tiles(dy, b), tf32x3=PRECISION == "tf32x3",
+        itemsize=b.element_size(), stored_bytes=da.element_size(),
+        copied_bytes=lib.copied_bytes(dy, b.mT), turned_bytes=lib.turned_bytes(b.mT),
+        wide=lib.are_wide(dy, b.mT), hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
-        b_tiles, b_turned = lib.tiles(b, config["BLOCK_N"], config["BLOCK_K"])
-        dy_tiles = lib.tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        b_tiles, b_turned = lib.tiles(b, BLOCK_N, BLOCK_K)
+        dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
+        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_left_ahead[grid](
             b_tiles, dy_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "prepared":
-        dy_tiles = lib.tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles = lib.tf32_tiles(b, config["BLOCK_N"], config["BLOCK_K"])
-        da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
+        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_tf32x3[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles = lib.tf32_tiles(b, config["BLOCK_N"], config["BLOCK_K"])
-        da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
+        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_right_ahead[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
-        da_sum_parts = torch.empty((config["PARTS"], B, M, K), dtype=compute, device=b.device)
-        dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles, b_turned = lib.tiles(b.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        PARTS = config["PARTS"]
+        da_sum_parts = torch.empty((PARTS, B, M, K), dtype=compute, device=b.device)
+        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"]
-                * B
-                * lib.cdiv(M, config["BLOCK_M"])
-                * lib.cdiv(K, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         bmm_backward_da_parts[grid](
             dy_tiles, b_tiles, da_sum_parts, B, M, K, N,
             DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         bmm_backward_da_combine[grid](
             da_sum_parts, da, B, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles, b_turned = lib.tiles(b.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_persistent[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
             DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles, b_turned = lib.tiles(b.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        da_tiles = lib.tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_da_strips[grid](
             dy_tiles, b_tiles, da_tiles, da, B, M, K, N, *da.stride(),
             DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        da_sum_parts = torch.empty((config["PARTS"], B, M, K), dtype=compute, device=b.device)
-        grid = (
-            config["PARTS"] * B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-        )
+        PARTS = config["PARTS"]
+        da_sum_parts = torch.empty((PARTS, B, M, K), dtype=compute, device=b.device)
+        grid = (PARTS * B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         bmm_backward_da_pointer_parts[grid](
             dy, b, da_sum_parts, B, M, K, N, *dy.stride(), *b.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -2005,10 +1617,10 @@ def launch_bmm_backward_da(a, b, dy, da) -> None:
         grid = (B * lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         bmm_backward_da_combine[grid](
             da_sum_parts, da, B, M, K, *da.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (B * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (B * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         bmm_backward_da_tiles[grid](
             dy, b, da, B, M, K, N, *dy.stride(), *b.stride(), *da.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -2022,222 +1634,75 @@ def choose_bmm_backward_db(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # left operand split ahead into TF32 numbers and rests, right one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if M > 64
-            and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128)
-            >= 5 * 1 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
-            else 64
-        )
-        BLOCK_K = 64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("left ahead", config, 1, 4 * batches * M * K, *call)
-        found.append((us, "left_ahead", config))
-    # both operands split ahead into TF32 numbers and rests
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_N = (
-            256
-            if 5 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-            <= 3 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-            else 128
-        )
-        config = dict(
-            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
-        )  # fmt: skip
-        us = lib.product_us("both ahead", config, 1, 4 * batches * (M * K + K * N), *call)
-        found.append((us, "prepared", config))
-    # right operand split ahead into TF32 numbers and rests, left one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64)
-            >= 5 * 2 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
-            PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("right ahead", config, 1, 4 * batches * K * N, *call)
-        found.append((us, "right_ahead", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
+            BLOCK_M,
+            64 if BLOCK_M == 64 and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "left ahead", 4 * batches * M * K),
+        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "both ahead", 4 * batches * (M * K + K * N)),
+        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if 7 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(batches * lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "right ahead", 4 * batches * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_bmm_backward_db(a, b, dy, db) -> None:
@@ -2245,129 +1710,82 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
     B, M, K = a.shape
     N = b.shape[2]
     PRECISION = runtime.f32_precision("matmul")
-    batches = B
-    tma = lib.takes_tiles(dy, a)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = a.element_size()
-    stored_bytes = db.element_size()
-    copied_bytes = lib.copied_bytes(dy.mT, a)
-    turned_bytes = lib.turned_bytes(a)
-    wide = lib.are_wide(dy.mT, a)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(a.device)
     variant, config = choose_bmm_backward_db(
-        batches, N, K, M, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide,
-        hip, sms,
+        batches=B, M=N, N=K, K=M, tma=lib.takes_tiles(dy, a), tf32x3=PRECISION == "tf32x3",
+        itemsize=a.element_size(), stored_bytes=db.element_size(),
+        copied_bytes=lib.copied_bytes(dy.mT, a), turned_bytes=lib.turned_bytes(a),
+        wide=lib.are_wide(dy.mT, a), hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
-        a_tiles, a_turned = lib.tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
-        dy_tiles = lib.tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        a_tiles, a_turned = lib.tiles(a.mT, BLOCK_N, BLOCK_K)
+        dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_left_ahead[grid](
             a_tiles, dy_tiles, db, B, N, K, M, *db.stride(),
-            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "prepared":
-        dy_tiles = lib.tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        a_tiles = lib.tf32_tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_tf32x3[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        a_tiles = lib.tf32_tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_right_ahead[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
-        db_sum_parts = torch.empty((config["PARTS"], B, N, K), dtype=compute, device=a.device)
-        dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        a_tiles, a_turned = lib.tiles(a, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        PARTS = config["PARTS"]
+        db_sum_parts = torch.empty((PARTS, B, N, K), dtype=compute, device=a.device)
+        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"]
-                * B
-                * lib.cdiv(N, config["BLOCK_M"])
-                * lib.cdiv(K, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, PARTS * B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         bmm_backward_db_parts[grid](
             dy_tiles, a_tiles, db_sum_parts, B, N, K, M,
             DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         bmm_backward_db_combine[grid](
             db_sum_parts, db, B, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        a_tiles, a_turned = lib.tiles(a, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_persistent[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        a_tiles, a_turned = lib.tiles(a, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                B * lib.cdiv(N, 3 * config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, B * lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         bmm_backward_db_strips[grid](
             dy_tiles, a_tiles, db, B, N, K, M, *db.stride(),
             DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        db_sum_parts = torch.empty((config["PARTS"], B, N, K), dtype=compute, device=a.device)
-        grid = (
-            config["PARTS"] * B * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-        )
+        PARTS = config["PARTS"]
+        db_sum_parts = torch.empty((PARTS, B, N, K), dtype=compute, device=a.device)
+        grid = (PARTS * B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         bmm_backward_db_pointer_parts[grid](
             dy, a, db_sum_parts, B, N, K, M, *dy.stride(), *a.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -2375,10 +1793,10 @@ def launch_bmm_backward_db(a, b, dy, db) -> None:
         grid = (B * lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         bmm_backward_db_combine[grid](
             db_sum_parts, db, B, N, K, *db.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (B * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (B * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         bmm_backward_db_tiles[grid](
             dy, a, db, B, N, K, M, *dy.stride(), *a.stride(), *db.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -2442,7 +1860,7 @@ def bmm_backward_reference(
 
 @runtime.op(
     "specs/bmm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_bmm_backward,
     reference=bmm_backward_reference,
     precision=("matmul",),

@@ -24,8 +24,7 @@ def column_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    D, x_col = D // WIDE * WIDE, x_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < D) & (col < N)
@@ -41,8 +40,7 @@ def column_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    D, x_col = D // WIDE * WIDE, x_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, N, BLOCK):
@@ -62,8 +60,7 @@ def column_sum_part(
 ):  # fmt: skip
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    D, x_col = D // WIDE * WIDE, x_col // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, N)
@@ -103,15 +100,8 @@ def choose_column_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -119,14 +109,13 @@ def choose_column_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -136,7 +125,10 @@ def choose_column_sum(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -146,37 +138,37 @@ def choose_column_sum(
 def launch_column_sum(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = D
-    cols = N
-    across = 0 < x.stride(1) < x.stride(0)
-    aligned = math.gcd(cols, x.stride(1)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_column_sum(rows, cols, across, aligned, sms)
+    variant, config = choose_column_sum(
+        rows=D, cols=N, across=0 < x.stride(1) < x.stride(0),
+        aligned=math.gcd(N, x.stride(1)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_sum_part = torch.empty((D, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(D, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_sum_part = torch.empty((D, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(D, ROWS))
         column_sum_part[grid](
             x, y_sum_part, D, N, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, config["MERGE"]),)
         column_sum_finish[grid](
             y_sum_part, y, D, y.stride(0),
-            WIDE=math.gcd(16, D), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(D, config["ROWS"]),)
+        grid = (lib.cdiv(D, ROWS),)
         column_sum_rows[grid](
             x, y, D, N, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(D, config["ROWS"]),)
+        grid = (lib.cdiv(D, ROWS),)
         column_sum_loop[grid](
             x, y, D, N, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
@@ -216,7 +208,7 @@ def column_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=1,
+    lib=2,
     allocate=allocate_column_sum,
     reference=column_sum_reference,
     equals=column_sum_torch,
@@ -246,10 +238,8 @@ def column_sum_backward_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
-    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
-    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
-    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
+    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
+    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
     inner = inner // WIDE_DX * WIDE_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -286,10 +276,11 @@ def choose_column_sum_backward(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -297,8 +288,10 @@ def launch_column_sum_backward(x, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     dy, dx = lib.three_dims(*torch.broadcast_tensors(dy, dx))
     outer, middle, inner = dx.shape
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dx))
-    _, config = choose_column_sum_backward(outer, middle, inner, turned)
+    _, config = choose_column_sum_backward(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (dy, dx)),
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     grid = (
         lib.cdiv(outer, config["OUTER"])
@@ -344,7 +337,7 @@ def column_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 @runtime.op(
     "specs/column_sum.op",
-    lib=1,
+    lib=2,
     allocate=allocate_column_sum_backward,
     reference=column_sum_backward_reference,
     linear=(("x", "dy"),),

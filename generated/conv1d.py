@@ -30,12 +30,9 @@ def conv1d_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_i0i1 = x_i0i1 // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
-    x_packed_i0 = x_packed_i0 // WIDE * WIDE
-    x_packed_i1 = x_packed_i1 // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
+    rows, x_i0i1 = rows // WIDE * WIDE, x_i0i1 // WIDE * WIDE
+    x_col, x_packed_i0 = x_col // WIDE * WIDE, x_packed_i0 // WIDE * WIDE
+    x_packed_i1, x_packed_col = x_packed_i1 // WIDE * WIDE, x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -59,10 +56,8 @@ def conv1d_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
+    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
+    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -555,8 +550,9 @@ def conv1d_tiles(
 def choose_conv1d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv1d_x_packed(x, x_packed) -> None:
@@ -564,8 +560,7 @@ def launch_conv1d_x_packed(x, x_packed) -> None:
     N, groups, Cg, L = x.shape
     x = lib.reshaped(x, N * groups, Cg, L)
     rows = L * N * groups
-    cols = Cg
-    _, config = choose_conv1d_x_packed(cols)
+    _, config = choose_conv1d_x_packed(cols=Cg)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Cg, config["BLOCK"]),)
     conv1d_x_packed_tile[grid](
         x, x_packed, L * N * groups, Cg, L, L * groups, groups, *x.stride(), *x_packed.stride(),
@@ -577,8 +572,9 @@ def launch_conv1d_x_packed(x, x_packed) -> None:
 def choose_conv1d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv1d_w_packed(w, w_packed) -> None:
@@ -586,8 +582,7 @@ def launch_conv1d_w_packed(w, w_packed) -> None:
     F, Cg, R = w.shape
     w_packed = w_packed.view(F * R, Cg)
     rows = F * R
-    cols = Cg
-    _, config = choose_conv1d_w_packed(cols)
+    _, config = choose_conv1d_w_packed(cols=Cg)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Cg, config["BLOCK"]),)
     conv1d_w_packed_tile[grid](
         w, w_packed, F * R, Cg, R, *w.stride(), *w_packed.stride(),
@@ -620,10 +615,9 @@ def choose_conv1d(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "rows_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "rows_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
@@ -640,9 +634,8 @@ def choose_conv1d(
         and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        return "rows_persistent", lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
@@ -659,9 +652,8 @@ def choose_conv1d(
         and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "rows_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -676,10 +668,9 @@ def choose_conv1d(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "planes_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "planes_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
@@ -695,9 +686,8 @@ def choose_conv1d(
         and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        return "planes_persistent", lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
@@ -713,16 +703,15 @@ def choose_conv1d(
         and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "planes_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
     if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(lanes)))
-        STEPS = max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            STEPS=max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -735,103 +724,54 @@ def choose_conv1d(
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
-        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
-        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
+            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap
-    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
-            num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 1),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 1),
+    )  # fmt: skip
 
 
 def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
@@ -842,32 +782,11 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     c_lanes = 4 * ((Cg + 3) // 4)
     c_padded = 16 * ((Cg + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
-    batches = groups
     M = N * P
     N_ = F // groups
-    channels = Cg
-    padded = c_padded
-    taps = R
-    phases = 1
-    depth = Cg * R
-    hop = stride
-    over = L % stride
-    terms = Cg * R
     outer = (F // groups) * N
-    lanes = groups
     span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
-    along = P
-    hop_p = stride
     lines = (F // groups) * N * groups
-    cols = P
-    reach = P + P * stride + R * max(dil, -dil)
-    apart = stride
-    dilation = dil
-    line = L
-    images = N
-    places = P
-    channels_last = x.stride(1) < x.stride(2)
-    stored_last = y.stride(1) < y.stride(2)
     one_tap = R == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(x, w)
     as_rows = x.permute(0, 2, 1).is_contiguous() and y.permute(0, 2, 1).is_contiguous()
     patched = lib.takes_patches(
@@ -876,9 +795,6 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         copied=True,
         stepped=True,
     )
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), w.permute(0, 2, 1)
     )
@@ -888,13 +804,17 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     padded_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), w.permute(0, 2, 1), whole=16
     )
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv1d(
-        batches, M, N_, channels, padded, taps, phases, depth, hop, over, terms, outer, lanes,
-        span, along, hop_p, lines, cols, reach, apart, dilation, line, images, places,
-        channels_last, stored_last, one_tap, as_rows, patched, itemsize, stored_bytes,
-        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R, phases=1, depth=Cg * R,
+        hop=stride, over=L % stride, terms=Cg * R, outer=outer, lanes=groups, span=span,
+        along=P, hop_p=stride, lines=lines, cols=P, reach=P + P * stride + R * max(dil, -dil),
+        apart=stride, dilation=dil, line=L, images=N, places=P,
+        channels_last=x.stride(1) < x.stride(2), stored_last=y.stride(1) < y.stride(2),
+        one_tap=one_tap, as_rows=as_rows, patched=patched, itemsize=x.element_size(),
+        stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
@@ -912,42 +832,30 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_padded[..., Cg:].zero_()
             launch_conv1d_w_packed(w, w_padded[..., :Cg])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x.permute(0, 2, 1), N * P, Cg)
         y = y.permute(0, 2, 1).view(N * P, F)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv1d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * P, F, Cg, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         w = lib.reshaped(w, F, Cg)
         x = lib.reshaped(x, N, Cg, P)
-        x_tiles, x_turned = lib.tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                N * lib.cdiv(P, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, N * lib.cdiv(P, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv1d_planes[grid](
             x_tiles, w_tiles, b, y, N, P, F, Cg, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "channels":
         grid = (
@@ -980,19 +888,18 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "patches":
+        BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
         PATCH_N_, PATCH_P = lib.patch(config["BLOCK_M"], N, P)
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P)
         x_padded_patches = lib.descriptor(
-            lib.every(x_padded, 1, stride, 1), PATCH_N_, PATCH_P, 1, config["BLOCK_K"]
+            lib.every(x_padded, 1, stride, 1), PATCH_N_, PATCH_P, 1, BLOCK_K
         )
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(F, R * c_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * c_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, groups * PATCHES * lib.cdiv(N_, config["BLOCK_N"]))
+                min(3 * sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
-                else groups * PATCHES * lib.cdiv(N_, config["BLOCK_N"])
+                else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
         )
         conv1d_patches[grid](
@@ -1202,7 +1109,7 @@ def conv1d_torch(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv1d,
     reference=conv1d_reference,
     equals=conv1d_torch,
@@ -1245,12 +1152,9 @@ def conv1d_backward_dx_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_i0i1 = dy_i0i1 // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
-    dy_packed_i0 = dy_packed_i0 // WIDE * WIDE
-    dy_packed_i1 = dy_packed_i1 // WIDE * WIDE
-    dy_packed_col = dy_packed_col // WIDE * WIDE
+    rows, dy_i0i1 = rows // WIDE * WIDE, dy_i0i1 // WIDE * WIDE
+    dy_col, dy_packed_i0 = dy_col // WIDE * WIDE, dy_packed_i0 // WIDE * WIDE
+    dy_packed_i1, dy_packed_col = dy_packed_i1 // WIDE * WIDE, dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(dy_2, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1279,10 +1183,8 @@ def conv1d_backward_dx_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
-    w_packed_i0 = w_packed_i0 // WIDE * WIDE
+    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
+    w_col, w_packed_i0 = w_col // WIDE * WIDE, w_packed_i0 // WIDE * WIDE
     w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(w_1, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1303,8 +1205,7 @@ def conv1d_backward_dw_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
     x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1321,8 +1222,7 @@ def conv1d_backward_dw_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    rows, dy_col = rows // WIDE * WIDE, dy_col // WIDE * WIDE
     dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -2049,8 +1949,7 @@ def conv1d_backward_db_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -2069,8 +1968,7 @@ def conv1d_backward_db_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P = P // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    P, dy_n_ = P // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
@@ -2096,8 +1994,7 @@ def conv1d_backward_db_part(
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P = P // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    P, dy_n_ = P // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
@@ -2136,8 +2033,9 @@ def conv1d_backward_db_finish(
 def choose_conv1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv1d_backward_dx_dy_packed(dy, dy_packed) -> None:
@@ -2145,8 +2043,7 @@ def launch_conv1d_backward_dx_dy_packed(dy, dy_packed) -> None:
     N, groups, dy_2, P = dy.shape
     dy = lib.reshaped(dy, N * groups, dy_2, P)
     rows = N * P * groups
-    cols = dy_2
-    _, config = choose_conv1d_backward_dx_dy_packed(cols)
+    _, config = choose_conv1d_backward_dx_dy_packed(cols=dy_2)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(dy_2, config["BLOCK"]),)
     conv1d_backward_dx_dy_packed_tile[grid](
         dy, dy_packed, N * P * groups, dy_2, P, P * groups, groups, *dy.stride(),
@@ -2159,8 +2056,9 @@ def launch_conv1d_backward_dx_dy_packed(dy, dy_packed) -> None:
 def choose_conv1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv1d_backward_dx_w_packed(w, w_packed) -> None:
@@ -2169,8 +2067,7 @@ def launch_conv1d_backward_dx_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, groups, w_1, Cg * R)
     w_packed = w_packed.view(Cg * R, groups, w_1)
     rows = Cg * R * groups
-    cols = w_1
-    _, config = choose_conv1d_backward_dx_w_packed(cols)
+    _, config = choose_conv1d_backward_dx_w_packed(cols=w_1)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(w_1, config["BLOCK"]),)
     conv1d_backward_dx_w_packed_tile[grid](
         w, w_packed, Cg * R * groups, w_1, Cg * R, *w.stride(), *w_packed.stride(),
@@ -2182,8 +2079,9 @@ def launch_conv1d_backward_dx_w_packed(w, w_packed) -> None:
 def choose_conv1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv1d_backward_dw_x_packed(x, x_packed) -> None:
@@ -2192,8 +2090,7 @@ def launch_conv1d_backward_dw_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C * L)
     x_packed = x_packed.view(C * L, N)
     rows = C * L
-    cols = N
-    _, config = choose_conv1d_backward_dw_x_packed(cols)
+    _, config = choose_conv1d_backward_dw_x_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv1d_backward_dw_x_packed_tile[grid](
         x, x_packed, C * L, N, *x.stride(), *x_packed.stride(),
@@ -2205,8 +2102,9 @@ def launch_conv1d_backward_dw_x_packed(x, x_packed) -> None:
 def choose_conv1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv1d_backward_dw_dy_packed(dy, dy_packed) -> None:
@@ -2215,8 +2113,7 @@ def launch_conv1d_backward_dw_dy_packed(dy, dy_packed) -> None:
     dy = lib.reshaped(dy, N, F * P)
     dy_packed = dy_packed.view(F * P, N)
     rows = F * P
-    cols = N
-    _, config = choose_conv1d_backward_dw_dy_packed(cols)
+    _, config = choose_conv1d_backward_dw_dy_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv1d_backward_dw_dy_packed_tile[grid](
         dy, dy_packed, F * P, N, *dy.stride(), *dy_packed.stride(),
@@ -2247,10 +2144,9 @@ def choose_conv1d_backward_dx(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "rows_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "rows_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
@@ -2267,10 +2163,7 @@ def choose_conv1d_backward_dx(
         and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
+        return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
@@ -2286,9 +2179,8 @@ def choose_conv1d_backward_dx(
         and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "rows_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -2303,10 +2195,9 @@ def choose_conv1d_backward_dx(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "planes_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "planes_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
@@ -2322,10 +2213,7 @@ def choose_conv1d_backward_dx(
         and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
+        return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
@@ -2340,85 +2228,51 @@ def choose_conv1d_backward_dx(
         and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "planes_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # a window small enough to unroll, memory running along the channels
     if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(lanes)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 1),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 1),
+    )  # fmt: skip
 
 
 def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
@@ -2430,29 +2284,12 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     f0_lanes = 4 * ((F // groups + 3) // 4)
     f0_padded = 16 * ((F // groups + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
-    batches = groups
     M = L * N
-    channels = F // groups
-    padded = f0_padded
-    taps = R
-    phases = 1
-    depth = (F // groups) * R
-    terms = (F // groups) * R
     outer = Cg * L * N
-    lanes = groups
     span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     lines = Cg * N * groups
-    cols = L
-    reach = 2 * L + R * max(-dil, dil)
-    images = N
-    places = L
-    channels_last = dy.stride(1) < dy.stride(2)
-    stored_last = dx.stride(1) < dx.stride(2)
     one_tap = R == 1 and groups == 1 and stride == 1 and pad == 0 and lib.takes_tiles(dy, w)
     as_rows = dy.permute(0, 2, 1).is_contiguous() and dx.permute(0, 2, 1).is_contiguous()
-    itemsize = w.element_size()
-    stored_bytes = dx.element_size()
-    operand_bytes = dy.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(
         dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2),
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
@@ -2467,12 +2304,16 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
         whole=16,
     )
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv1d_backward_dx(
-        batches, M, Cg, channels, padded, taps, phases, depth, terms, outer, lanes, span, lines,
-        cols, reach, images, places, channels_last, stored_last, one_tap, as_rows, itemsize,
-        stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R, phases=1,
+        depth=(F // groups) * R, terms=(F // groups) * R, outer=outer, lanes=groups, span=span,
+        lines=lines, cols=L, reach=2 * L + R * max(-dil, dil), images=N, places=L,
+        channels_last=dy.stride(1) < dy.stride(2), stored_last=dx.stride(1) < dx.stride(2),
+        one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
+        stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, (F // groups) * R, *dy.shape) < 2_000_000_000 else tl.int64
@@ -2494,43 +2335,31 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
                 w.unflatten(0, (groups, F // groups)), w_padded[..., : F // groups]
             )
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         dy = lib.reshaped(dy.permute(0, 2, 1), L * N, F)
         w = lib.reshaped(w, F, Cg)
         dx = dx.permute(0, 2, 1).view(L * N, Cg)
-        dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv1d_backward_dx_rows[grid](
             dy_tiles, w_tiles, dx_tiles, dx, L * N, Cg, F, *dx.stride(),
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         dy = lib.reshaped(dy, N, F, L)
         w = lib.reshaped(w, F, Cg)
         dx = dx.view(N, Cg, L)
-        dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                N * lib.cdiv(L, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, N * lib.cdiv(L, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv1d_backward_dx_planes[grid](
             dy_tiles, w_tiles, dx, N, L, Cg, F, *dx.stride(),
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "channels":
         grid = (
@@ -2638,103 +2467,54 @@ def choose_conv1d_backward_dw(
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
-        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
-        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
+            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap
-    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
-            num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 1),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 1),
+    )  # fmt: skip
 
 
 def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
@@ -2745,36 +2525,21 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     n__lanes = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
-    batches = groups
     M = Cg * R
     N_ = F // groups
-    channels = N
-    padded = n__padded
-    taps = P
-    phases = 1
-    depth = N * P
-    hop = dil
-    over = L % dil
-    terms = N * P
     lines = Cg * (F // groups) * groups
-    cols = R
-    reach = P * stride + R + R * max(dil, -dil)
-    apart = dil
-    dilation = stride
-    line = L
     patched = lib.takes_patches(x.permute(1, 2, 0), dy.permute(1, 2, 0), copied=True, stepped=True)
-    itemsize = x.element_size()
-    stored_bytes = dw.element_size()
-    operand_bytes = x.nbytes + dy.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv1d_backward_dw(
-        batches, M, N_, channels, padded, taps, phases, depth, hop, over, terms, lines, cols,
-        reach, apart, dilation, line, patched, itemsize, stored_bytes, operand_bytes,
-        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
+        hop=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
+        reach=P * stride + R + R * max(dil, -dil), apart=dil, dilation=stride, line=L,
+        patched=patched, itemsize=x.element_size(), stored_bytes=dw.element_size(),
+        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        padded_bytes=padded_bytes, hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
@@ -2810,19 +2575,16 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "patches":
+        BLOCK_N, BLOCK_K = config["BLOCK_N"], config["BLOCK_K"]
         PATCH_C, PATCH_R = lib.patch(config["BLOCK_M"], Cg, R)
         PATCHES = triton.cdiv(Cg, PATCH_C) * triton.cdiv(R, PATCH_R)
-        x_padded_patches = lib.descriptor(
-            lib.every(x_padded, 1, dil), PATCH_C, PATCH_R, config["BLOCK_K"]
-        )
-        dy_padded_tiles = lib.descriptor(
-            dy_padded.reshape(F, P * n__padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        x_padded_patches = lib.descriptor(lib.every(x_padded, 1, dil), PATCH_C, PATCH_R, BLOCK_K)
+        dy_padded_tiles = lib.descriptor(dy_padded.reshape(F, P * n__padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, groups * PATCHES * lib.cdiv(N_, config["BLOCK_N"]))
+                min(3 * sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
-                else groups * PATCHES * lib.cdiv(N_, config["BLOCK_N"])
+                else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
         )
         conv1d_backward_dw_patches[grid](
@@ -2902,31 +2664,23 @@ def choose_conv1d_backward_db(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -2936,10 +2690,15 @@ def choose_conv1d_backward_db(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
@@ -2950,41 +2709,37 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
     dy = lib.reshaped(dy, N, (F // groups) * groups, P)
     db = db.view((F // groups) * groups)
     rows = (F // groups) * groups
-    cols = N * P
-    col_run = P
-    col_runs = N
-    across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
+    aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv1d_backward_db(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=rows, cols=N * P, col_run=P, col_runs=N, across=0 < dy.stride(1) < dy.stride(2),
+        aligned=aligned, sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         conv1d_backward_db_part[grid](
             dy, db_sum_part, (F // groups) * groups, N, P, *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         conv1d_backward_db_finish[grid](
             db_sum_part, db, (F // groups) * groups, db.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_rows[grid](
             dy, db, (F // groups) * groups, N * P, P, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv1d_backward_db_loop[grid](
             dy, db, (F // groups) * groups, N, P, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
@@ -3142,7 +2897,7 @@ def conv1d_backward_reference(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv1d_backward,
     reference=conv1d_backward_reference,
     precision=("conv",),

@@ -31,10 +31,8 @@ def conv3d_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
+    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
+    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -52,10 +50,8 @@ def conv3d_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
+    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
+    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -471,8 +467,9 @@ def conv3d_tiles(
 def choose_conv3d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv3d_x_packed(x, x_packed) -> None:
@@ -481,8 +478,7 @@ def launch_conv3d_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C, D * H * W)
     x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
-    cols = C
-    _, config = choose_conv3d_x_packed(cols)
+    _, config = choose_conv3d_x_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv3d_x_packed_tile[grid](
         x, x_packed, D * H * N * W, C, D * H * W, *x.stride(), *x_packed.stride(),
@@ -494,8 +490,9 @@ def launch_conv3d_x_packed(x, x_packed) -> None:
 def choose_conv3d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv3d_w_packed(w, w_packed) -> None:
@@ -504,8 +501,7 @@ def launch_conv3d_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, F, C, K * R * S)
     w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
-    cols = C
-    _, config = choose_conv3d_w_packed(cols)
+    _, config = choose_conv3d_w_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv3d_w_packed_tile[grid](
         w, w_packed, F * K * R * S, C, K * R * S, *w.stride(), *w_packed.stride(),
@@ -535,10 +531,9 @@ def choose_conv3d(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "rows_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "rows_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
@@ -555,9 +550,8 @@ def choose_conv3d(
         and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        return "rows_persistent", lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
@@ -574,9 +568,8 @@ def choose_conv3d(
         and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "rows_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -591,10 +584,9 @@ def choose_conv3d(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "planes_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "planes_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
@@ -610,9 +602,8 @@ def choose_conv3d(
         and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        return "planes_persistent", lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
@@ -628,93 +619,44 @@ def choose_conv3d(
         and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "planes_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap
-    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
-            num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 3),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 3),
+    )  # fmt: skip
 
 
 def launch_conv3d(x, w, b, y, stride, pad) -> None:
@@ -731,33 +673,25 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * O * P * Q
-    channels = C
-    padded = c_padded
-    taps = K * R * S
-    phases = 1
-    depth = C * K * R * S
-    hop = stride
-    over = D % stride + H % stride + W % stride
-    images = N
     places = O * P * Q
     one_tap = K * R * S == 1 and stride == 1 and pad == 0 and lib.takes_tiles(x, w)
     as_rows = x.permute(0, 2, 3, 4, 1).is_contiguous() and y.permute(0, 2, 3, 4, 1).is_contiguous()
     patched = lib.takes_patches(
         x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True, stepped=True
     )
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv3d(
-        M, F, channels, padded, taps, phases, depth, hop, over, images, places, one_tap,
-        as_rows, patched, itemsize, stored_bytes, operand_bytes, packed_bytes, lanes_bytes,
-        padded_bytes, hip, sms,
+        M=M, N=F, channels=C, padded=c_padded, taps=K * R * S, phases=1, depth=C * K * R * S,
+        hop=stride, over=D % stride + H % stride + W % stride, images=N, places=places,
+        one_tap=one_tap, as_rows=as_rows, patched=patched, itemsize=x.element_size(),
+        stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -777,43 +711,31 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         w = lib.reshaped(w, F, C)
         x = lib.reshaped(x.permute(0, 2, 3, 4, 1), N * O * P * Q, C)
         y = y.permute(0, 2, 3, 4, 1).view(N * O * P * Q, F)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * O * P * Q, F, C, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, F, C)
         x = lib.reshaped(x, N, C, O * P * Q)
         y = y.view(N, F, O * P * Q)
-        x_tiles, x_turned = lib.tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                N * lib.cdiv(places, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),
         )
         conv3d_planes[grid](
             x_tiles, w_tiles, b, y, N, O * P * Q, F, C, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
-        PATCH_N_, PATCH_O, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, O, P, Q)
+        PATCH_N_, PATCH_O, PATCH_P, PATCH_Q = lib.patch(BLOCK_M, N, O, P, Q)
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(O, PATCH_O)
@@ -826,16 +748,14 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             PATCH_O,
             PATCH_P,
             PATCH_Q,
-            config["BLOCK_K"],
+            BLOCK_K,
         )
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(F, K * R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        w_padded_tiles = lib.descriptor(w_padded.reshape(F, K * R * S * c_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(F, config["BLOCK_N"]))
+                min(3 * sms, PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(F, config["BLOCK_N"])
+                else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
         conv3d_patches[grid](
@@ -847,7 +767,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, F, K * R * S, c_padded)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_taps[grid](
             x_padded, w_padded, b, y, N * O * P * Q, F, c_padded, O * P * Q, P * Q, O, Q, P, D, H,
             W, *x_padded.stride(), *w_padded.stride(), b.stride(0), *y.stride(),
@@ -864,7 +784,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             launch_conv3d_w_packed(w, w_packed)
             w = w_packed.permute(0, 4, 1, 2, 3)
         w = lib.reshaped(w, F, C, K * R * S)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_tiles[grid](
             x, w, b, y, N * O * P * Q, F, O * P * Q, P * Q, O, Q, P, D, H, W, *x.stride(),
             *w.stride(), b.stride(0), *y.stride(),
@@ -887,7 +807,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             w_lanes[..., C:].zero_()
             launch_conv3d_w_packed(w, w_lanes[..., :C])
         w_lanes = lib.reshaped(w_lanes, F, K * R * S * c_lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_lanes[grid](
             x_lanes, w_lanes, b, y, N * O * P * Q, F, O * P * Q, P * Q, O, Q, P, D, H, W,
             *x_lanes.stride(), *w_lanes.stride(), b.stride(0), *y.stride(),
@@ -898,7 +818,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         )  # fmt: skip
     else:
         w = lib.reshaped(w, F, C, K * R * S)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_tiles[grid](
             x, w, b, y, N * O * P * Q, F, O * P * Q, P * Q, O, Q, P, D, H, W, *x.stride(),
             *w.stride(), b.stride(0), *y.stride(),
@@ -1029,7 +949,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -1066,10 +986,8 @@ def conv3d_backward_dx_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_i0 = dy_i0 // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
-    dy_packed_col = dy_packed_col // WIDE * WIDE
+    rows, dy_i0 = rows // WIDE * WIDE, dy_i0 // WIDE * WIDE
+    dy_col, dy_packed_col = dy_col // WIDE * WIDE, dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1087,8 +1005,7 @@ def conv3d_backward_dx_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
+    rows, w_col = rows // WIDE * WIDE, w_col // WIDE * WIDE
     w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1105,8 +1022,7 @@ def conv3d_backward_dw_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
     x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1123,8 +1039,7 @@ def conv3d_backward_dw_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    rows, dy_col = rows // WIDE * WIDE, dy_col // WIDE * WIDE
     dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1900,8 +1815,7 @@ def conv3d_backward_db_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1922,8 +1836,7 @@ def conv3d_backward_db_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1949,8 +1862,7 @@ def conv3d_backward_db_part(
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1989,8 +1901,9 @@ def conv3d_backward_db_finish(
 def choose_conv3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv3d_backward_dx_dy_packed(dy, dy_packed) -> None:
@@ -1999,8 +1912,7 @@ def launch_conv3d_backward_dx_dy_packed(dy, dy_packed) -> None:
     dy = lib.reshaped(dy, N, F, O * P * Q)
     dy_packed = dy_packed.view(N * O * P * Q, F)
     rows = N * O * P * Q
-    cols = F
-    _, config = choose_conv3d_backward_dx_dy_packed(cols)
+    _, config = choose_conv3d_backward_dx_dy_packed(cols=F)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
     conv3d_backward_dx_dy_packed_tile[grid](
         dy, dy_packed, N * O * P * Q, F, O * P * Q, *dy.stride(), *dy_packed.stride(),
@@ -2012,8 +1924,9 @@ def launch_conv3d_backward_dx_dy_packed(dy, dy_packed) -> None:
 def choose_conv3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv3d_backward_dx_w_packed(w, w_packed) -> None:
@@ -2022,8 +1935,7 @@ def launch_conv3d_backward_dx_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, F, C * K * R * S)
     w_packed = w_packed.view(C * K * R * S, F)
     rows = C * K * R * S
-    cols = F
-    _, config = choose_conv3d_backward_dx_w_packed(cols)
+    _, config = choose_conv3d_backward_dx_w_packed(cols=F)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
     conv3d_backward_dx_w_packed_tile[grid](
         w, w_packed, C * K * R * S, F, *w.stride(), *w_packed.stride(),
@@ -2035,8 +1947,9 @@ def launch_conv3d_backward_dx_w_packed(w, w_packed) -> None:
 def choose_conv3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv3d_backward_dw_x_packed(x, x_packed) -> None:
@@ -2045,8 +1958,7 @@ def launch_conv3d_backward_dw_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C * D * H * W)
     x_packed = x_packed.view(C * D * H * W, N)
     rows = C * D * H * W
-    cols = N
-    _, config = choose_conv3d_backward_dw_x_packed(cols)
+    _, config = choose_conv3d_backward_dw_x_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv3d_backward_dw_x_packed_tile[grid](
         x, x_packed, C * D * H * W, N, *x.stride(), *x_packed.stride(),
@@ -2058,8 +1970,9 @@ def launch_conv3d_backward_dw_x_packed(x, x_packed) -> None:
 def choose_conv3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv3d_backward_dw_dy_packed(dy, dy_packed) -> None:
@@ -2068,8 +1981,7 @@ def launch_conv3d_backward_dw_dy_packed(dy, dy_packed) -> None:
     dy = lib.reshaped(dy, N, F * O * P * Q)
     dy_packed = dy_packed.view(F * O * P * Q, N)
     rows = F * O * P * Q
-    cols = N
-    _, config = choose_conv3d_backward_dw_dy_packed(cols)
+    _, config = choose_conv3d_backward_dw_dy_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv3d_backward_dw_dy_packed_tile[grid](
         dy, dy_packed, F * O * P * Q, N, *dy.stride(), *dy_packed.stride(),
@@ -2086,87 +1998,39 @@ def choose_conv3d_backward_dx(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap, stored apart by 16 and more
-    if patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=False, num_warps=num_warps,
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row), dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=False, num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 6, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 6, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 6, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 6, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 6, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 6),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 6),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 6),
+    )  # fmt: skip
 
 
 def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
@@ -2187,25 +2051,19 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     PRECISION = runtime.f32_precision("conv")
     batches = stride * stride * stride
     M = N * d_steps * h_steps * w2_steps
-    channels = F
-    padded = f_padded
-    taps = K * R * S
-    phases = stride * stride * stride
-    apart = stride
-    row = w2_steps
     patched = lib.takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
-    itemsize = w.element_size()
-    stored_bytes = dx.element_size()
-    operand_bytes = dy.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv3d_backward_dx(
-        batches, M, C, channels, padded, taps, phases, apart, row, patched, itemsize,
-        stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        batches=batches, M=M, N=C, channels=F, padded=f_padded, taps=K * R * S,
+        phases=stride * stride * stride, apart=stride, row=w2_steps, patched=patched,
+        itemsize=w.element_size(), stored_bytes=dx.element_size(),
+        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        padded_bytes=padded_bytes, hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = (
         tl.int32 if max(N * d_steps * h_steps * w2_steps, *dy.shape) < 2_000_000_000 else tl.int64
@@ -2224,9 +2082,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_padded[..., F:].zero_()
             launch_conv3d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
-        PATCH_N_, PATCH_D1, PATCH_H1, PATCH_W21 = lib.patch(
-            config["BLOCK_M"], N, d_steps, h_steps, w2_steps
-        )
+        PATCH_N_, PATCH_D1, PATCH_H1, PATCH_W21 = lib.patch(BLOCK_M, N, d_steps, h_steps, w2_steps)
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(d_steps, PATCH_D1)
@@ -2234,16 +2090,14 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             * triton.cdiv(w2_steps, PATCH_W21)
         )
         dy_padded_patches = lib.descriptor(
-            dy_padded, PATCH_N_, PATCH_D1, PATCH_H1, PATCH_W21, config["BLOCK_K"]
+            dy_padded, PATCH_N_, PATCH_D1, PATCH_H1, PATCH_W21, BLOCK_K
         )
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(C, K * R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        w_padded_tiles = lib.descriptor(w_padded.reshape(C, K * R * S * f_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, batches * PATCHES * lib.cdiv(C, config["BLOCK_N"]))
+                min(3 * sms, batches * PATCHES * lib.cdiv(C, BLOCK_N))
                 if config["FLAT"]
-                else batches * PATCHES * lib.cdiv(C, config["BLOCK_N"])
+                else batches * PATCHES * lib.cdiv(C, BLOCK_N)
             ),
         )
         conv3d_backward_dx_patches[grid](
@@ -2254,7 +2108,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv3d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, stride * stride * stride, N * d_steps * h_steps * w2_steps, C,
             f_padded, K, R, S, d_steps * h_steps * w2_steps, h_steps * w2_steps, d_steps, w2_steps,
@@ -2271,7 +2125,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_packed = torch.empty((C, K, R, S, F), dtype=w.dtype, device=w.device)
             launch_conv3d_backward_dx_w_packed(w, w_packed)
             w = w_packed.permute(4, 0, 1, 2, 3)
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv3d_backward_dx_tiles[grid](
             dy, w, dx, stride * stride * stride, N * d_steps * h_steps * w2_steps, C, K, R, S,
             d_steps * h_steps * w2_steps, h_steps * w2_steps, d_steps, w2_steps, h_steps, O, P, Q,
@@ -2294,7 +2148,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_lanes = torch.empty((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., F:].zero_()
             launch_conv3d_backward_dx_w_packed(w, w_lanes[..., :F])
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv3d_backward_dx_lanes[grid](
             dy_lanes, w_lanes, dx, stride * stride * stride, N * d_steps * h_steps * w2_steps, C, K,
             R, S, d_steps * h_steps * w2_steps, h_steps * w2_steps, d_steps, w2_steps, h_steps, O,
@@ -2305,7 +2159,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv3d_backward_dx_tiles[grid](
             dy, w, dx, stride * stride * stride, N * d_steps * h_steps * w2_steps, C, K, R, S,
             d_steps * h_steps * w2_steps, h_steps * w2_steps, d_steps, w2_steps, h_steps, O, P, Q,
@@ -2324,88 +2178,40 @@ def choose_conv3d_backward_dw(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap
-    if patched and 2 <= itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
-            num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 3),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 3),
+    )  # fmt: skip
 
 
 def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
@@ -2422,24 +2228,18 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
-    channels = N
-    padded = n__padded
-    taps = O * P * Q
-    phases = 1
-    depth = N * O * P * Q
     patched = lib.takes_patches(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), copied=True)
-    itemsize = x.element_size()
-    stored_bytes = dw.element_size()
-    operand_bytes = x.nbytes + dy.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv3d_backward_dw(
-        M, F, channels, padded, taps, phases, depth, patched, itemsize, stored_bytes,
-        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        M=M, N=F, channels=N, padded=n__padded, taps=O * P * Q, phases=1, depth=N * O * P * Q,
+        patched=patched, itemsize=x.element_size(), stored_bytes=dw.element_size(),
+        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        padded_bytes=padded_bytes, hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -2456,24 +2256,22 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_padded[..., N:].zero_()
             launch_conv3d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant == "patches":
-        PATCH_C, PATCH_K_, PATCH_R, PATCH_S = lib.patch(config["BLOCK_M"], C, K, R, S)
+        PATCH_C, PATCH_K_, PATCH_R, PATCH_S = lib.patch(BLOCK_M, C, K, R, S)
         PATCHES = (
             triton.cdiv(C, PATCH_C)
             * triton.cdiv(K, PATCH_K_)
             * triton.cdiv(R, PATCH_R)
             * triton.cdiv(S, PATCH_S)
         )
-        x_padded_patches = lib.descriptor(
-            x_padded, PATCH_C, PATCH_K_, PATCH_R, PATCH_S, config["BLOCK_K"]
-        )
+        x_padded_patches = lib.descriptor(x_padded, PATCH_C, PATCH_K_, PATCH_R, PATCH_S, BLOCK_K)
         dy_padded_tiles = lib.descriptor(
-            dy_padded.reshape(F, O * P * Q * n__padded), config["BLOCK_N"], config["BLOCK_K"]
+            dy_padded.reshape(F, O * P * Q * n__padded), BLOCK_N, BLOCK_K
         )
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(F, config["BLOCK_N"]))
+                min(3 * sms, PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(F, config["BLOCK_N"])
+                else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
         conv3d_backward_dw_patches[grid](
@@ -2484,7 +2282,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * K * R * S, F, n__padded, K * R * S, R * S, K, S, R, D, H,
             W, *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
@@ -2501,7 +2299,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             launch_conv3d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(4, 0, 1, 2, 3)
         dy = lib.reshaped(dy, N, F, O * P * Q)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_backward_dw_tiles[grid](
             x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
             *dy.stride(), *dw.stride(),
@@ -2524,7 +2322,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_lanes[..., N:].zero_()
             launch_conv3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = lib.reshaped(dy_lanes, F, O * P * Q * n__lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W,
             *x_lanes.stride(), *dy_lanes.stride(), *dw.stride(),
@@ -2535,7 +2333,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, F, O * P * Q)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv3d_backward_dw_tiles[grid](
             x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
             *dy.stride(), *dw.stride(),
@@ -2555,31 +2353,23 @@ def choose_conv3d_backward_db(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -2589,10 +2379,15 @@ def choose_conv3d_backward_db(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
@@ -2603,42 +2398,38 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
     P = dy.shape[3]
     Q = dy.shape[4]
     dy = lib.reshaped(dy, N, F, O * P * Q)
-    rows = F
-    cols = N * O * P * Q
-    col_run = O * P * Q
-    col_runs = N
-    across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
+    aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv3d_backward_db(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=F, cols=N * O * P * Q, col_run=O * P * Q, col_runs=N,
+        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
+        sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty((F, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(F, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(F, ROWS))
         conv3d_backward_db_part[grid](
             dy, db_sum_part, F, N, O * P * Q, *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, config["MERGE"]),)
         conv3d_backward_db_finish[grid](
             db_sum_part, db, F, db.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(F, config["ROWS"]),)
+        grid = (lib.cdiv(F, ROWS),)
         conv3d_backward_db_rows[grid](
             dy, db, F, N * O * P * Q, O * P * Q, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(F, config["ROWS"]),)
+        grid = (lib.cdiv(F, ROWS),)
         conv3d_backward_db_loop[grid](
             dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
@@ -2815,7 +2606,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

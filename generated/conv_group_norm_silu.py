@@ -27,10 +27,8 @@ def conv_group_norm_silu_conv2d_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
+    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
+    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -48,10 +46,8 @@ def conv_group_norm_silu_conv2d_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
+    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
+    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -439,8 +435,7 @@ def conv_group_norm_silu_y_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -470,8 +465,7 @@ def conv_group_norm_silu_y_lines(
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
@@ -507,8 +501,7 @@ def conv_group_norm_silu_y_lines_loop(
 ):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -557,8 +550,7 @@ def conv_group_norm_silu_y_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -611,8 +603,7 @@ def conv_group_norm_silu_y_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -645,8 +636,7 @@ def conv_group_norm_silu_y_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -690,8 +680,7 @@ def conv_group_norm_silu_y_channels_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_ = conv2d_n_ // WIDE * WIDE
-    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -730,12 +719,9 @@ def conv_group_norm_silu_y_channels_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_ = conv2d_n_ // WIDE * WIDE
-    conv2d_f1 = conv2d_f1 // WIDE * WIDE
-    conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n_ = y_n_ // WIDE * WIDE
-    y_f1 = y_f1 // WIDE * WIDE
-    y_f0 = y_f0 // WIDE * WIDE
+    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
+    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
+    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -780,12 +766,9 @@ def conv_group_norm_silu_y_channels_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_ = conv2d_n_ // WIDE * WIDE
-    conv2d_f1 = conv2d_f1 // WIDE * WIDE
-    conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n_ = y_n_ // WIDE * WIDE
-    y_f1 = y_f1 // WIDE * WIDE
-    y_f0 = y_f0 // WIDE * WIDE
+    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
+    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
+    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -818,12 +801,9 @@ def conv_group_norm_silu_y_channels_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_ = conv2d_n_ // WIDE * WIDE
-    conv2d_f1 = conv2d_f1 // WIDE * WIDE
-    conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n_ = y_n_ // WIDE * WIDE
-    y_f1 = y_f1 // WIDE * WIDE
-    y_f0 = y_f0 // WIDE * WIDE
+    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
+    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
+    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n_ = row // groups
     f1 = row % groups
@@ -867,8 +847,9 @@ def conv_group_norm_silu_y_channels_loop(
 def choose_conv_group_norm_silu_conv2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
@@ -877,8 +858,7 @@ def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    cols = C
-    _, config = choose_conv_group_norm_silu_conv2d_x_packed(cols)
+    _, config = choose_conv_group_norm_silu_conv2d_x_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_group_norm_silu_conv2d_x_packed_tile[grid](
         x, x_packed, H * N * W, C, H * W, *x.stride(), *x_packed.stride(),
@@ -890,8 +870,9 @@ def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
 def choose_conv_group_norm_silu_conv2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed) -> None:
@@ -900,8 +881,7 @@ def launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, F, C, R * S)
     w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
-    cols = C
-    _, config = choose_conv_group_norm_silu_conv2d_w_packed(cols)
+    _, config = choose_conv_group_norm_silu_conv2d_w_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_group_norm_silu_conv2d_w_packed_tile[grid](
         w, w_packed, F * R * S, C, R * S, *w.stride(), *w_packed.stride(),
@@ -931,10 +911,9 @@ def choose_conv_group_norm_silu_conv2d(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "rows_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "rows_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
@@ -951,9 +930,8 @@ def choose_conv_group_norm_silu_conv2d(
         and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        return "rows_persistent", lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
@@ -970,9 +948,8 @@ def choose_conv_group_norm_silu_conv2d(
         and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "rows_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -987,10 +964,9 @@ def choose_conv_group_norm_silu_conv2d(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "planes_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "planes_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
@@ -1006,9 +982,8 @@ def choose_conv_group_norm_silu_conv2d(
         and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        return "planes_persistent", lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
@@ -1024,93 +999,44 @@ def choose_conv_group_norm_silu_conv2d(
         and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "planes_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap
-    if patched and 2 <= itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
-            num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, groups) -> None:
@@ -1127,29 +1053,22 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
     N_ = Cg * groups
-    channels = C
-    padded = c2_padded
-    taps = R * S
-    phases = 1
-    depth = C * R * S
-    images = N
     places = P * Q
-    one_tap = R * S == 1 and pad == 0 and lib.takes_tiles(x, w)
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
-    itemsize = x.element_size()
-    stored_bytes = conv2d.element_size()
-    operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
-        M, N_, channels, padded, taps, phases, depth, images, places, one_tap, as_rows, patched,
-        itemsize, stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip,
-        sms,
+        M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S,
+        images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
+        as_rows=as_rows, patched=patched, itemsize=x.element_size(),
+        stored_bytes=conv2d.element_size(), operand_bytes=x.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
@@ -1174,55 +1093,41 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
         b = lib.reshaped(b, Cg * groups)
         conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv2d_tiles = lib.tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv_group_norm_silu_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, Cg * groups, C, b.stride(0),
             *conv2d.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, Cg * groups, C)
         x = lib.reshaped(x, N, C, P * Q)
         b = lib.reshaped(b, Cg * groups)
         conv2d = conv2d.view(N, Cg * groups, P * Q)
-        x_tiles, x_turned = lib.tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                N * lib.cdiv(places, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
         )
         conv_group_norm_silu_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, N, P * Q, Cg * groups, C, b.stride(0), *conv2d.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
-        PATCH_N_, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
+        PATCH_N_, PATCH_P, PATCH_Q = lib.patch(BLOCK_M, N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
-        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P, PATCH_Q, config["BLOCK_K"])
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(F, R * S * c2_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P, PATCH_Q, BLOCK_K)
+        w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * S * c2_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(N_, config["BLOCK_N"]))
+                min(3 * sms, PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(N_, config["BLOCK_N"])
+                else PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
         )
         conv_group_norm_silu_conv2d_patches[grid](
@@ -1234,7 +1139,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
         w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_conv2d_taps[grid](
             x_padded, w_padded, b, conv2d, N * P * Q, Cg * groups, c2_padded, P * Q, Q, P, H, W, Cg,
             *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
@@ -1252,7 +1157,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             w = w_packed.permute(0, 3, 1, 2)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_conv2d_tiles[grid](
             x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
             *w.stride(), b.stride(0), *conv2d.stride(),
@@ -1275,7 +1180,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes[..., :C])
         b = lib.reshaped(b, Cg * groups)
         w_lanes = lib.reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_conv2d_lanes[grid](
             x_lanes, w_lanes, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x_lanes.stride(), *w_lanes.stride(), b.stride(0), *conv2d.stride(),
@@ -1287,7 +1192,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_conv2d_tiles[grid](
             x, w, b, conv2d, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg, *x.stride(),
             *w.stride(), b.stride(0), *conv2d.stride(),
@@ -1310,8 +1215,9 @@ def choose_conv_group_norm_silu_y(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
     ):
-        BLOCK = max(16, lib.pow2(col_run))
-        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
+        return "lines_loop", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
+        )  # fmt: skip
     # a row fits in registers, its runs as lines
     if (
         not channels_last
@@ -1319,48 +1225,49 @@ def choose_conv_group_norm_silu_y(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = lib.pow2(col_runs)
-        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
+            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if not channels_last and rows < 2 * sms and cols > 8192:
-        BLOCK = min(1024, max(16, lib.pow2(col_run)))
-        ROWS = min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1, min(256, lib.cdiv(16 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK))
-            )
-        )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256), num_warps=4,
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
+            ROWS=(ROWS := min(16, 4096 // BLOCK)),
+            PARTS=(PARTS := lib.spread(16 * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
+            num_warps=4,
         )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     if not channels_last:
-        BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
-        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+        return "loop", dict(
+            BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "channels_rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
         BLOCK = 256
@@ -1388,15 +1295,10 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
-    cols = Cg * P * Q
-    col_run = P * Q
-    col_runs = Cg
-    channels_last = y.stride(1) < y.stride(-1)
-    across = False
-    aligned = cols * y.element_size() % 8 == 0
-    sms = lib.multiprocessors(conv2d.device)
     variant, config = choose_conv_group_norm_silu_y(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+        rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
+        channels_last=y.stride(1) < y.stride(-1), across=False,
+        aligned=Cg * P * Q * y.element_size() % 8 == 0, sms=lib.multiprocessors(conv2d.device),
     )  # fmt: skip
     compute = (
         torch.float64
@@ -1431,18 +1333,18 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )  # fmt: skip
     elif variant == "split":
+        PARTS = config["PARTS"]
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         conv_group_norm_silu_y_part[grid](
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
             *conv2d.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         conv_group_norm_silu_y_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
@@ -1485,19 +1387,19 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
+        PARTS = config["PARTS"]
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         conv_group_norm_silu_y_channels_part[grid](
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
             *conv2d.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         conv_group_norm_silu_y_channels_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg * P * Q,
@@ -1696,7 +1598,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -1732,10 +1634,8 @@ def conv_group_norm_silu_forward_conv2d_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
+    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
+    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1753,10 +1653,8 @@ def conv_group_norm_silu_forward_conv2d_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
+    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
+    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -2186,8 +2084,7 @@ def conv_group_norm_silu_forward_y_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -2217,8 +2114,7 @@ def conv_group_norm_silu_forward_y_lines(
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
@@ -2254,8 +2150,7 @@ def conv_group_norm_silu_forward_y_lines_loop(
 ):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -2304,8 +2199,7 @@ def conv_group_norm_silu_forward_y_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -2358,8 +2252,7 @@ def conv_group_norm_silu_forward_y_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -2392,8 +2285,7 @@ def conv_group_norm_silu_forward_y_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_row = conv2d_row // WIDE * WIDE
+    cols, conv2d_row = cols // WIDE * WIDE, conv2d_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -2437,8 +2329,7 @@ def conv_group_norm_silu_forward_y_channels_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_ = conv2d_n_ // WIDE * WIDE
-    conv2d_f1 = conv2d_f1 // WIDE * WIDE
+    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
     conv2d_f0 = conv2d_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -2477,12 +2368,9 @@ def conv_group_norm_silu_forward_y_channels_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_ = conv2d_n_ // WIDE * WIDE
-    conv2d_f1 = conv2d_f1 // WIDE * WIDE
-    conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n_ = y_n_ // WIDE * WIDE
-    y_f1 = y_f1 // WIDE * WIDE
-    y_f0 = y_f0 // WIDE * WIDE
+    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
+    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
+    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -2527,12 +2415,9 @@ def conv_group_norm_silu_forward_y_channels_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_ = conv2d_n_ // WIDE * WIDE
-    conv2d_f1 = conv2d_f1 // WIDE * WIDE
-    conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n_ = y_n_ // WIDE * WIDE
-    y_f1 = y_f1 // WIDE * WIDE
-    y_f0 = y_f0 // WIDE * WIDE
+    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
+    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
+    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -2565,12 +2450,9 @@ def conv_group_norm_silu_forward_y_channels_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    conv2d_n_ = conv2d_n_ // WIDE * WIDE
-    conv2d_f1 = conv2d_f1 // WIDE * WIDE
-    conv2d_f0 = conv2d_f0 // WIDE * WIDE
-    y_n_ = y_n_ // WIDE * WIDE
-    y_f1 = y_f1 // WIDE * WIDE
-    y_f0 = y_f0 // WIDE * WIDE
+    conv2d_n_, conv2d_f1 = conv2d_n_ // WIDE * WIDE, conv2d_f1 // WIDE * WIDE
+    conv2d_f0, y_n_ = conv2d_f0 // WIDE * WIDE, y_n_ // WIDE * WIDE
+    y_f1, y_f0 = y_f1 // WIDE * WIDE, y_f0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n_ = row // groups
     f1 = row % groups
@@ -2614,8 +2496,9 @@ def conv_group_norm_silu_forward_y_channels_loop(
 def choose_conv_group_norm_silu_forward_conv2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
@@ -2624,8 +2507,7 @@ def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    cols = C
-    _, config = choose_conv_group_norm_silu_forward_conv2d_x_packed(cols)
+    _, config = choose_conv_group_norm_silu_forward_conv2d_x_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_group_norm_silu_forward_conv2d_x_packed_tile[grid](
         x, x_packed, H * N * W, C, H * W, *x.stride(), *x_packed.stride(),
@@ -2637,8 +2519,9 @@ def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
 def choose_conv_group_norm_silu_forward_conv2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed) -> None:
@@ -2647,8 +2530,7 @@ def launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, F, C, R * S)
     w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
-    cols = C
-    _, config = choose_conv_group_norm_silu_forward_conv2d_w_packed(cols)
+    _, config = choose_conv_group_norm_silu_forward_conv2d_w_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_group_norm_silu_forward_conv2d_w_packed_tile[grid](
         w, w_packed, F * R * S, C, R * S, *w.stride(), *w_packed.stride(),
@@ -2678,10 +2560,9 @@ def choose_conv_group_norm_silu_forward_conv2d(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "rows_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "rows_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
@@ -2698,10 +2579,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
         and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=2,
-            PROGRAMS=1,
-        )  # fmt: skip
+        return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 2, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
@@ -2717,9 +2595,8 @@ def choose_conv_group_norm_silu_forward_conv2d(
         and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "rows_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -2734,10 +2611,9 @@ def choose_conv_group_norm_silu_forward_conv2d(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "planes_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "planes_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
@@ -2753,10 +2629,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
         and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
+        return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
@@ -2771,93 +2644,44 @@ def choose_conv_group_norm_silu_forward_conv2d(
         and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "planes_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap
-    if patched and 2 <= itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
-            num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_forward_conv2d(
@@ -2876,33 +2700,26 @@ def launch_conv_group_norm_silu_forward_conv2d(
     PRECISION = runtime.f32_precision("conv")
     M = N * P * Q
     N_ = Cg * groups
-    channels = C
-    padded = c2_padded
-    taps = R * S
-    phases = 1
-    depth = C * R * S
-    images = N
     places = P * Q
-    one_tap = R * S == 1 and pad == 0 and lib.takes_tiles(x, w)
     as_rows = (
         x.permute(0, 2, 3, 1).is_contiguous()
         and conv2d.permute(0, 2, 3, 1).is_contiguous()
         and conv2d_kept.permute(0, 2, 3, 1).is_contiguous()
     )
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
-    itemsize = x.element_size()
-    stored_bytes = conv2d_kept.element_size()
-    operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
-        M, N_, channels, padded, taps, phases, depth, images, places, one_tap, as_rows, patched,
-        itemsize, stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip,
-        sms,
+        M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S,
+        images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
+        as_rows=as_rows, patched=patched, itemsize=x.element_size(),
+        stored_bytes=conv2d_kept.element_size(), operand_bytes=x.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
@@ -2928,25 +2745,16 @@ def launch_conv_group_norm_silu_forward_conv2d(
         b = lib.reshaped(b, Cg * groups)
         conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
         conv2d_kept = conv2d_kept.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv2d_tiles = lib.tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv2d_kept_tiles = lib.tiles_to_store(
-            conv2d_kept, config["BLOCK_M"], config["BLOCK_N"] // 2
-        )
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
+        conv2d_kept_tiles = lib.tiles_to_store(conv2d_kept, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv_group_norm_silu_forward_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q,
             Cg * groups, C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = lib.reshaped(w, Cg * groups, C)
@@ -2954,34 +2762,27 @@ def launch_conv_group_norm_silu_forward_conv2d(
         b = lib.reshaped(b, Cg * groups)
         conv2d = conv2d.view(N, Cg * groups, P * Q)
         conv2d_kept = conv2d_kept.view(N, Cg * groups, P * Q)
-        x_tiles, x_turned = lib.tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                N * lib.cdiv(places, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
         )
         conv_group_norm_silu_forward_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, Cg * groups, C, b.stride(0),
             *conv2d.stride(), *conv2d_kept.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "patches":
-        PATCH_N_, PATCH_P, PATCH_Q = lib.patch(config["BLOCK_M"], N, P, Q)
+        PATCH_N_, PATCH_P, PATCH_Q = lib.patch(BLOCK_M, N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
-        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P, PATCH_Q, config["BLOCK_K"])
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(F, R * S * c2_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P, PATCH_Q, BLOCK_K)
+        w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * S * c2_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(N_, config["BLOCK_N"]))
+                min(3 * sms, PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(N_, config["BLOCK_N"])
+                else PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
         )
         conv_group_norm_silu_forward_conv2d_patches[grid](
@@ -2993,7 +2794,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
     elif variant in ("wide", "taps"):
         b = lib.reshaped(b, Cg * groups)
         w_padded = lib.reshaped(w_padded, Cg * groups, R * S, c2_padded)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_taps[grid](
             x_padded, w_padded, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, c2_padded, P * Q, Q,
             P, H, W, Cg, *x_padded.stride(), *w_padded.stride(), b.stride(0), *conv2d.stride(),
@@ -3012,7 +2813,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             w = w_packed.permute(0, 3, 1, 2)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_tiles[grid](
             x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
@@ -3035,7 +2836,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
             launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_lanes[..., :C])
         b = lib.reshaped(b, Cg * groups)
         w_lanes = lib.reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_lanes[grid](
             x_lanes, w_lanes, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x_lanes.stride(), *w_lanes.stride(), b.stride(0), *conv2d.stride(),
@@ -3048,7 +2849,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_forward_conv2d_tiles[grid](
             x, w, b, conv2d, conv2d_kept, N * P * Q, Cg * groups, P * Q, Q, P, H, W, Cg,
             *x.stride(), *w.stride(), b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
@@ -3071,8 +2872,9 @@ def choose_conv_group_norm_silu_forward_y(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
     ):
-        BLOCK = max(16, lib.pow2(col_run))
-        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
+        return "lines_loop", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
+        )  # fmt: skip
     # a row fits in registers, its runs as lines
     if (
         not channels_last
@@ -3080,48 +2882,49 @@ def choose_conv_group_norm_silu_forward_y(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = lib.pow2(col_runs)
-        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
+            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if not channels_last and rows < 2 * sms and cols > 8192:
-        BLOCK = min(1024, max(16, lib.pow2(col_run)))
-        ROWS = min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1, min(256, lib.cdiv(16 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK))
-            )
-        )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256), num_warps=4,
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
+            ROWS=(ROWS := min(16, 4096 // BLOCK)),
+            PARTS=(PARTS := lib.spread(16 * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
+            num_warps=4,
         )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     if not channels_last:
-        BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
-        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+        return "loop", dict(
+            BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "channels_rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
         BLOCK = 256
@@ -3151,15 +2954,10 @@ def launch_conv_group_norm_silu_forward_y(
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
-    cols = Cg * P * Q
-    col_run = P * Q
-    col_runs = Cg
-    channels_last = y.stride(1) < y.stride(-1)
-    across = False
-    aligned = cols * y.element_size() % 8 == 0
-    sms = lib.multiprocessors(conv2d.device)
     variant, config = choose_conv_group_norm_silu_forward_y(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+        rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
+        channels_last=y.stride(1) < y.stride(-1), across=False,
+        aligned=Cg * P * Q * y.element_size() % 8 == 0, sms=lib.multiprocessors(conv2d.device),
     )  # fmt: skip
     compute = (
         torch.float64
@@ -3194,18 +2992,18 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )  # fmt: skip
     elif variant == "split":
+        PARTS = config["PARTS"]
         conv2d = lib.reshaped(conv2d, N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         conv_group_norm_silu_forward_y_part[grid](
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
             *conv2d.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, conv2d.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         conv_group_norm_silu_forward_y_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg, P * Q,
@@ -3248,19 +3046,19 @@ def launch_conv_group_norm_silu_forward_y(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
+        PARTS = config["PARTS"]
         conv2d = lib.reshaped(conv2d, N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         conv_group_norm_silu_forward_y_channels_part[grid](
             conv2d, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg * P * Q, Cg,
             *conv2d.stride(),
             PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             WIDE=math.gcd(16, conv2d.stride(0), conv2d.stride(1), conv2d.stride(2)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         conv_group_norm_silu_forward_y_channels_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d, gain, bias, y, N * groups, Cg * P * Q,
@@ -3456,7 +3254,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -3496,8 +3294,7 @@ def conv_group_norm_silu_backward_dw_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
     x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -3515,8 +3312,7 @@ def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dconv2d_col = dconv2d_col // WIDE * WIDE
+    rows, dconv2d_col = rows // WIDE * WIDE, dconv2d_col // WIDE * WIDE
     dconv2d_packed_col = dconv2d_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -3540,8 +3336,7 @@ def conv_group_norm_silu_backward_mu_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -3582,8 +3377,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -3639,8 +3433,7 @@ def conv_group_norm_silu_backward_mu_sum_part1(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -3675,8 +3468,7 @@ def conv_group_norm_silu_backward_mu_sum_part2(
 ):  # fmt: skip
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -3764,8 +3556,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -3806,8 +3597,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n_c1 = row // Cg
@@ -3851,8 +3641,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
 ):  # fmt: skip
     """Program (part, row): dgroup_norm_rsqrt_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
+    cols, conv2d_kept_row = cols // WIDE * WIDE, conv2d_kept_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -3921,8 +3710,7 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg = Cg // WIDE * WIDE
-    dgroup_norm_rsqrt_sum_row = dgroup_norm_rsqrt_sum_row // WIDE * WIDE
+    Cg, dgroup_norm_rsqrt_sum_row = Cg // WIDE * WIDE, dgroup_norm_rsqrt_sum_row // WIDE * WIDE
     gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -3957,8 +3745,7 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg = Cg // WIDE * WIDE
-    dgroup_norm_rsqrt_sum_row = dgroup_norm_rsqrt_sum_row // WIDE * WIDE
+    Cg, dgroup_norm_rsqrt_sum_row = Cg // WIDE * WIDE, dgroup_norm_rsqrt_sum_row // WIDE * WIDE
     gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c1 = row % groups
@@ -3994,8 +3781,7 @@ def conv_group_norm_silu_backward_dvar_sum_part(
 ):  # fmt: skip
     """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg = Cg // WIDE * WIDE
-    dgroup_norm_rsqrt_sum_row = dgroup_norm_rsqrt_sum_row // WIDE * WIDE
+    Cg, dgroup_norm_rsqrt_sum_row = Cg // WIDE * WIDE, dgroup_norm_rsqrt_sum_row // WIDE * WIDE
     gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -4057,12 +3843,9 @@ def conv_group_norm_silu_backward_dconv2d_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
+    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
+    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -4122,12 +3905,9 @@ def conv_group_norm_silu_backward_dconv2d_lines(
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
+    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
+    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
@@ -4204,12 +3984,9 @@ def conv_group_norm_silu_backward_dconv2d_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
+    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
+    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -4313,10 +4090,8 @@ def conv_group_norm_silu_backward_dconv2d_part(
 ):  # fmt: skip
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -4388,12 +4163,9 @@ def conv_group_norm_silu_backward_dconv2d_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
+    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
+    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -4462,10 +4234,8 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
 ):  # fmt: skip
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -4536,12 +4306,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
+    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
+    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -4610,12 +4377,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
+    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
+    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -4675,12 +4439,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    conv2d_kept_n_ = conv2d_kept_n_ // WIDE * WIDE
-    conv2d_kept_row = conv2d_kept_row // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dconv2d_n_ = dconv2d_n_ // WIDE * WIDE
+    cols, conv2d_kept_n_ = cols // WIDE * WIDE, conv2d_kept_n_ // WIDE * WIDE
+    conv2d_kept_row, dy_n_ = conv2d_kept_row // WIDE * WIDE, dy_n_ // WIDE * WIDE
+    dy_row, dconv2d_n_ = dy_row // WIDE * WIDE, dconv2d_n_ // WIDE * WIDE
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c1 = row // Cg
@@ -5274,8 +5035,9 @@ def conv_group_norm_silu_backward_dw_tiles(
 def choose_conv_group_norm_silu_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
@@ -5284,8 +5046,7 @@ def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C * H * W)
     x_packed = x_packed.view(C * H * W, N)
     rows = C * H * W
-    cols = N
-    _, config = choose_conv_group_norm_silu_backward_dw_x_packed(cols)
+    _, config = choose_conv_group_norm_silu_backward_dw_x_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv_group_norm_silu_backward_dw_x_packed_tile[grid](
         x, x_packed, C * H * W, N, *x.stride(), *x_packed.stride(),
@@ -5297,8 +5058,9 @@ def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
 def choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed) -> None:
@@ -5307,8 +5069,7 @@ def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_pack
     dconv2d = lib.reshaped(dconv2d, N, F * P * Q)
     dconv2d_packed = dconv2d_packed.view(F * P * Q, N)
     rows = F * P * Q
-    cols = N
-    _, config = choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols)
+    _, config = choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv_group_norm_silu_backward_dw_dconv2d_packed_tile[grid](
         dconv2d, dconv2d_packed, F * P * Q, N, *dconv2d.stride(), *dconv2d_packed.stride(),
@@ -5326,40 +5087,37 @@ def choose_conv_group_norm_silu_backward_mu_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward_mu_sum(
@@ -5379,15 +5137,13 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     var_sum = var_sum.view(N * groups)
     dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
-    cols = Cg * P * Q
-    col_run = P * Q
-    col_runs = Cg
-    across = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1)
-    aligned = math.gcd(cols, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
-    sms = lib.multiprocessors(conv2d_kept.device)
+    aligned = math.gcd(Cg * P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     variant, config = choose_conv_group_norm_silu_backward_mu_sum(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
+        across=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1), aligned=aligned,
+        sms=lib.multiprocessors(conv2d_kept.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -5399,23 +5155,17 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         else tl.float32
     )
     if variant == "split":
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=conv2d_kept.device)
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]), dtype=compute, device=conv2d_kept.device
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]), dtype=compute, device=conv2d_kept.device
-        )
-        dmu_sum_part = torch.empty(
-            (rows, config["PARTS"]), dtype=compute, device=conv2d_kept.device
-        )
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
+        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=conv2d_kept.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         conv_group_norm_silu_backward_mu_sum_part1[grid](
             conv2d_kept, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, P * Q, P, Q,
             *conv2d_kept.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES", "MERGE"),
         )  # fmt: skip
         conv_group_norm_silu_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, conv2d_kept, gain, bias, dy, dmu_sum_part,
@@ -5423,18 +5173,16 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             *bias.stride(), *dy.stride(),
             COMPUTE=COMPUTE, groups=groups, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], LANES=config["LANES"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         conv_group_norm_silu_backward_mu_sum_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, mu_sum, var_sum, dmu_sum_part, dmu_sum,
             N * groups, Cg * P * Q, mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK", "LANES"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_mu_sum_rows[grid](
             conv2d_kept, mu_sum, var_sum, gain, bias, dy, dmu_sum, N * groups, Cg * P * Q, P * Q,
             *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
@@ -5444,7 +5192,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_mu_sum_loop[grid](
             conv2d_kept, mu_sum, var_sum, gain, bias, dy, dmu_sum, N * groups, Cg, P * Q, P, Q,
             Cg * P * Q, *conv2d_kept.stride(), mu_sum.stride(0), var_sum.stride(0), *gain.stride(),
@@ -5463,15 +5211,8 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -5479,20 +5220,22 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -5516,13 +5259,12 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     dy = lib.reshaped(dy, Cg * N * groups, P * Q)
     dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
-    cols = P * Q
-    across = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1)
-    aligned = math.gcd(cols, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
-    sms = lib.multiprocessors(var_sum.device)
+    aligned = math.gcd(P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-        rows, cols, across, aligned, sms,
+        rows=rows, cols=P * Q, across=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1),
+        aligned=aligned, sms=lib.multiprocessors(var_sum.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -5534,28 +5276,27 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         else tl.float32
     )
     if variant == "split":
+        PARTS = config["PARTS"]
         dgroup_norm_rsqrt_sum_part = torch.empty(
-            (rows, config["PARTS"]), dtype=compute, device=var_sum.device
+            (rows, PARTS), dtype=compute, device=var_sum.device
         )
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part[grid](
             var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum_part,
             Cg * N * groups, P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0),
             *conv2d_kept.stride(), mu_sum.stride(0), gain.stride(0), bias.stride(0), *dy.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish[grid](
             var_sum, dgroup_norm_rsqrt_sum_part, dgroup_norm_rsqrt_sum, Cg * N * groups, Cg,
             Cg * P * Q, var_sum.stride(0), dgroup_norm_rsqrt_sum.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows[grid](
             var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
             P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
@@ -5566,7 +5307,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[grid](
             var_sum, conv2d_kept, mu_sum, gain, bias, dy, dgroup_norm_rsqrt_sum, Cg * N * groups,
             P * Q, Cg, Cg * P * Q, Cg * groups, var_sum.stride(0), *conv2d_kept.stride(),
@@ -5586,15 +5327,8 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -5602,20 +5336,22 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -5636,16 +5372,16 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     gain = lib.reshaped(gain, groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
-    cols = Cg
     across = 0 < dgroup_norm_rsqrt_sum.stride(0) < dgroup_norm_rsqrt_sum.stride(1)
     aligned = (
-        math.gcd(cols, dgroup_norm_rsqrt_sum.stride(0)) * dgroup_norm_rsqrt_sum.element_size() % 8
+        math.gcd(Cg, dgroup_norm_rsqrt_sum.stride(0)) * dgroup_norm_rsqrt_sum.element_size() % 8
         == 0
     )
-    sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
-        rows, cols, across, aligned, sms,
+        rows=rows, cols=Cg, across=across, aligned=aligned,
+        sms=lib.multiprocessors(var_sum.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -5657,25 +5393,24 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         else tl.float32
     )
     if variant == "split":
-        dvar_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         conv_group_norm_silu_backward_dvar_sum_part[grid](
             var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum_part, N * groups, Cg, Cg * P * Q,
             var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(),
             COMPUTE=COMPUTE, groups=groups,
             WIDE=math.gcd(16, Cg, dgroup_norm_rsqrt_sum.stride(0), gain.stride(0)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         conv_group_norm_silu_backward_dvar_sum_finish[grid](
             var_sum, dvar_sum_part, dvar_sum, N * groups, Cg * P * Q, var_sum.stride(0),
             dvar_sum.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dvar_sum_rows[grid](
             var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
             var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
@@ -5684,7 +5419,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         conv_group_norm_silu_backward_dvar_sum_loop[grid](
             var_sum, dgroup_norm_rsqrt_sum, gain, dvar_sum, N * groups, Cg, Cg * P * Q,
             var_sum.stride(0), *dgroup_norm_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
@@ -5706,10 +5441,9 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = lib.pow2(col_runs)
-        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
+            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if (
@@ -5719,51 +5453,40 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     ):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
             num_warps=8 if across else 4,
         )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     if not channels_last:
-        BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-        return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+        return "loop", dict(
+            BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -5771,20 +5494,22 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "channels_across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "channels_rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "channels_loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -5823,15 +5548,12 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
-    cols = N * P * Q
-    col_run = P * Q
-    col_runs = N
-    channels_last = dconv2d.stride(1) < dconv2d.stride(-1)
-    across = dconv2d.stride(1) < dconv2d.stride(-1)
-    aligned = cols * dconv2d.element_size() % 8 == 0
-    sms = lib.multiprocessors(bias.device)
     variant, config = choose_conv_group_norm_silu_backward_dconv2d(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+        rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
+        channels_last=dconv2d.stride(1) < dconv2d.stride(-1),
+        across=dconv2d.stride(1) < dconv2d.stride(-1),
+        aligned=N * P * Q * dconv2d.element_size() % 8 == 0,
+        sms=lib.multiprocessors(bias.device),
     )  # fmt: skip
     compute = (
         torch.float64
@@ -5855,10 +5577,11 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        db_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
-        dgain_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
-        dbias_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
+        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
+        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         conv_group_norm_silu_backward_dconv2d_part[grid](
             conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db_sum_part,
             dgain_sum_part, dbias_sum_part, Cg * groups, N, P * Q, Cg, Cg * P * Q,
@@ -5866,8 +5589,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             bias.stride(0), *dy.stride(), *dvar_sum.stride(), *dmu_sum.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         conv_group_norm_silu_backward_dconv2d_finish[grid](
             db_sum_part, dgain_sum_part, dbias_sum_part, db, dgain, dbias, conv2d_kept, mu_sum,
@@ -5903,10 +5625,11 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
-        db_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
-        dgain_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
-        dbias_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=bias.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
+        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
+        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=bias.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         conv_group_norm_silu_backward_dconv2d_channels_part[grid](
             conv2d_kept, mu_sum, var_sum, gain, bias, dy, dvar_sum, dmu_sum, db_sum_part,
             dgain_sum_part, dbias_sum_part, Cg * groups, N * P * Q, P * Q, Cg, Cg * P * Q,
@@ -5915,8 +5638,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
             WIDE=math.gcd(16, N * P * Q, conv2d_kept.stride(0), conv2d_kept.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         conv_group_norm_silu_backward_dconv2d_channels_finish[grid](
             db_sum_part, dgain_sum_part, dbias_sum_part, db, dgain, dbias, conv2d_kept, mu_sum,
@@ -5976,10 +5698,9 @@ def choose_conv_group_norm_silu_backward_dx(
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "rows_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "rows_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
     if (
@@ -5996,10 +5717,7 @@ def choose_conv_group_norm_silu_backward_dx(
         and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
+        return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
@@ -6015,9 +5733,8 @@ def choose_conv_group_norm_silu_backward_dx(
         and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "rows_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "rows_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in small tiles, three programs a multiprocessor
     if (
@@ -6032,10 +5749,9 @@ def choose_conv_group_norm_silu_backward_dx(
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
     ):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        return "planes_stream", dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        return "planes_stream", lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
     # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
     if (
@@ -6051,10 +5767,7 @@ def choose_conv_group_norm_silu_backward_dx(
         and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
+        return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
@@ -6069,60 +5782,33 @@ def choose_conv_group_norm_silu_backward_dx(
         and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
         <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
     ):
-        return "planes_square", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
+        return "planes_square", lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), 0, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, 0, 2, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), 0, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, 0, 2, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward_dx(
@@ -6138,27 +5824,21 @@ def launch_conv_group_norm_silu_backward_dx(
     Cg = F // groups
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
-    channels = Cg * groups
-    padded = Cg * groups
-    taps = R * S
-    phases = 1
-    images = N
     places = H * W
-    one_tap = R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w)
     as_rows = dconv2d.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
     itemsize = (
         8
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else 4
     )
-    stored_bytes = dx.element_size()
-    operand_bytes = dconv2d.nbytes + w.nbytes
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
-        M, C, channels, padded, taps, phases, images, places, one_tap, as_rows, itemsize,
-        stored_bytes, operand_bytes, hip, sms,
+        M=M, N=C, channels=Cg * groups, padded=Cg * groups, taps=R * S, phases=1, images=N,
+        places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w),
+        as_rows=as_rows, itemsize=itemsize, stored_bytes=dx.element_size(),
+        operand_bytes=dconv2d.nbytes + w.nbytes, hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -6173,44 +5853,32 @@ def launch_conv_group_norm_silu_backward_dx(
         dconv2d = lib.reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, Cg * groups)
         w = lib.reshaped(w, Cg * groups, C)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, C)
-        dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"])
-        dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),
-            ),
-        )
+        dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
             dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, Cg * groups, *dx.stride(),
             DCONV2D_TURNED=dconv2d_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, H * W)
         w = lib.reshaped(w, Cg * groups, C)
         dx = dx.view(N, C, H * W)
-        dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"])
+        dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d.mT, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                N * lib.cdiv(places, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),
         )
         conv_group_norm_silu_backward_dx_planes[grid](
             dconv2d_tiles, w_tiles, dx, N, H * W, C, Cg * groups, *dx.stride(),
             DCONV2D_TURNED=dconv2d_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w = lib.reshaped(w, Cg * groups, C, R * S)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_taps[grid](
             dconv2d, w, dx, H * N * W, C, Cg * groups, H * W, Cg, W, H, P, Q, *dconv2d.stride(),
             *w.stride(), *dx.stride(),
@@ -6219,7 +5887,7 @@ def launch_conv_group_norm_silu_backward_dx(
         )  # fmt: skip
     else:
         w = lib.reshaped(w, Cg * groups, C, R * S)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_tiles[grid](
             dconv2d, w, dx, H * N * W, C, H * W, W, H, P, Q, *dconv2d.stride(), *w.stride(),
             *dx.stride(),
@@ -6235,66 +5903,33 @@ def choose_conv_group_norm_silu_backward_dw(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+    )  # fmt: skip
 
 
 def launch_conv_group_norm_silu_backward_dw(
@@ -6313,27 +5948,22 @@ def launch_conv_group_norm_silu_backward_dw(
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
     N_ = Cg * groups
-    channels = N
-    padded = n__padded
-    taps = P * Q
-    phases = 1
-    depth = N * P * Q
     itemsize = (
         8
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else 4
     )
-    stored_bytes = dw.element_size()
-    operand_bytes = x.nbytes + dconv2d.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dconv2d.permute(1, 2, 3, 0), whole=16)
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dw(
-        M, N_, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
-        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q,
+        itemsize=itemsize, stored_bytes=dw.element_size(),
+        operand_bytes=x.nbytes + dconv2d.nbytes, packed_bytes=packed_bytes,
+        lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dconv2d.device),
     )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -6357,7 +5987,7 @@ def launch_conv_group_norm_silu_backward_dw(
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_padded[..., :N])
     if variant in ("wide", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_taps[grid](
             x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n__padded, R * S, S, R, H, W, Cg,
             *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
@@ -6374,7 +6004,7 @@ def launch_conv_group_norm_silu_backward_dw(
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed)
             dconv2d = dconv2d_packed.permute(3, 0, 1, 2)
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_tiles[grid](
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
@@ -6399,7 +6029,7 @@ def launch_conv_group_norm_silu_backward_dw(
             dconv2d_lanes[..., N:].zero_()
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes[..., :N])
         dconv2d_lanes = lib.reshaped(dconv2d_lanes, Cg * groups, P * Q * n__lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_lanes[grid](
             x_lanes, dconv2d_lanes, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg,
             *x_lanes.stride(), *dconv2d_lanes.stride(), *dw.stride(),
@@ -6410,7 +6040,7 @@ def launch_conv_group_norm_silu_backward_dw(
         )  # fmt: skip
     else:
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_tiles[grid](
             x, dconv2d, dw, C * R * S, Cg * groups, R * S, S, R, H, W, Cg, *x.stride(),
             *dconv2d.stride(), *dw.stride(),
@@ -6780,7 +6410,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

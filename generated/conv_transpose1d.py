@@ -28,10 +28,8 @@ def conv_transpose1d_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
+    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
+    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -49,8 +47,7 @@ def conv_transpose1d_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
+    rows, w_col = rows // WIDE * WIDE, w_col // WIDE * WIDE
     w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -234,8 +231,9 @@ def conv_transpose1d_tiles(
 def choose_conv_transpose1d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
@@ -243,8 +241,7 @@ def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
     N, C, L = x.shape
     x_packed = x_packed.view(L * N, C)
     rows = L * N
-    cols = C
-    _, config = choose_conv_transpose1d_x_packed(cols)
+    _, config = choose_conv_transpose1d_x_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_transpose1d_x_packed_tile[grid](
         x, x_packed, L * N, C, L, *x.stride(), *x_packed.stride(),
@@ -256,8 +253,9 @@ def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
 def choose_conv_transpose1d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
@@ -266,8 +264,7 @@ def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, C, F * R)
     w_packed = w_packed.view(F * R, C)
     rows = F * R
-    cols = C
-    _, config = choose_conv_transpose1d_w_packed(cols)
+    _, config = choose_conv_transpose1d_w_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_transpose1d_w_packed_tile[grid](
         w, w_packed, F * R, C, *w.stride(), *w_packed.stride(),
@@ -283,66 +280,33 @@ def choose_conv_transpose1d(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 1),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 1),
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
@@ -355,23 +319,17 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     c_padded = 16 * ((C + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = N * P
-    channels = C
-    padded = c_padded
-    taps = R
-    phases = 1
-    depth = C * R
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    operand_bytes = x.nbytes + w.nbytes
-    packed_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0), whole=16)
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_transpose1d(
-        M, F, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
-        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        M=M, N=F, channels=C, padded=c_padded, taps=R, phases=1, depth=C * R,
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        operand_bytes=x.nbytes + w.nbytes,
+        packed_bytes=lib.packed_bytes(x.permute(0, 2, 1), w.permute(1, 2, 0)),
+        lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(w.device),
     )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
@@ -388,7 +346,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             w_padded[..., C:].zero_()
             launch_conv_transpose1d_w_packed(w, w_padded[..., :C])
     if variant in ("wide", "taps"):
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_taps[grid](
             x_padded, w_padded, b, y, N * P, F, c_padded, P, L, *x_padded.stride(),
             *w_padded.stride(), b.stride(0), *y.stride(),
@@ -404,7 +362,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             w_packed = torch.empty((F, R, C), dtype=w.dtype, device=w.device)
             launch_conv_transpose1d_w_packed(w, w_packed)
             w = w_packed.permute(2, 0, 1)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             C=C, R=R, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
@@ -425,7 +383,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             w_lanes[..., C:].zero_()
             launch_conv_transpose1d_w_packed(w, w_lanes[..., :C])
         w_lanes = lib.reshaped(w_lanes, F, R * c_lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_lanes[grid](
             x_lanes, w_lanes, b, y, N * P, F, P, L, *x_lanes.stride(), *w_lanes.stride(),
             b.stride(0), *y.stride(),
@@ -435,7 +393,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             C=C, R=R, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(0), x.stride(2)), pad=pad, dil=dil,
@@ -578,7 +536,7 @@ def conv_transpose1d_torch(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv_transpose1d,
     reference=conv_transpose1d_reference,
     equals=conv_transpose1d_torch,
@@ -620,10 +578,8 @@ def conv_transpose1d_backward_dx_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_i0 = dy_i0 // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
-    dy_packed_col = dy_packed_col // WIDE * WIDE
+    rows, dy_i0 = rows // WIDE * WIDE, dy_i0 // WIDE * WIDE
+    dy_col, dy_packed_col = dy_col // WIDE * WIDE, dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -641,10 +597,8 @@ def conv_transpose1d_backward_dx_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
+    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
+    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -662,8 +616,7 @@ def conv_transpose1d_backward_dw_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
     x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -680,8 +633,7 @@ def conv_transpose1d_backward_dw_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    rows, dy_col = rows // WIDE * WIDE, dy_col // WIDE * WIDE
     dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1070,8 +1022,7 @@ def conv_transpose1d_backward_db_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1090,8 +1041,7 @@ def conv_transpose1d_backward_db_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P = P // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    P, dy_n_ = P // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
@@ -1117,8 +1067,7 @@ def conv_transpose1d_backward_db_part(
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P = P // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    P, dy_n_ = P // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
@@ -1157,8 +1106,9 @@ def conv_transpose1d_backward_db_finish(
 def choose_conv_transpose1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed) -> None:
@@ -1166,8 +1116,7 @@ def launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed) -> None:
     N, F, P = dy.shape
     dy_packed = dy_packed.view(N * P, F)
     rows = N * P
-    cols = F
-    _, config = choose_conv_transpose1d_backward_dx_dy_packed(cols)
+    _, config = choose_conv_transpose1d_backward_dx_dy_packed(cols=F)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
     conv_transpose1d_backward_dx_dy_packed_tile[grid](
         dy, dy_packed, N * P, F, P, *dy.stride(), *dy_packed.stride(),
@@ -1179,8 +1128,9 @@ def launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed) -> None:
 def choose_conv_transpose1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_backward_dx_w_packed(w, w_packed) -> None:
@@ -1188,8 +1138,7 @@ def launch_conv_transpose1d_backward_dx_w_packed(w, w_packed) -> None:
     C, F, R = w.shape
     w_packed = w_packed.view(C * R, F)
     rows = C * R
-    cols = F
-    _, config = choose_conv_transpose1d_backward_dx_w_packed(cols)
+    _, config = choose_conv_transpose1d_backward_dx_w_packed(cols=F)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
     conv_transpose1d_backward_dx_w_packed_tile[grid](
         w, w_packed, C * R, F, R, *w.stride(), *w_packed.stride(),
@@ -1201,8 +1150,9 @@ def launch_conv_transpose1d_backward_dx_w_packed(w, w_packed) -> None:
 def choose_conv_transpose1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
@@ -1211,8 +1161,7 @@ def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C * L)
     x_packed = x_packed.view(C * L, N)
     rows = C * L
-    cols = N
-    _, config = choose_conv_transpose1d_backward_dw_x_packed(cols)
+    _, config = choose_conv_transpose1d_backward_dw_x_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv_transpose1d_backward_dw_x_packed_tile[grid](
         x, x_packed, C * L, N, *x.stride(), *x_packed.stride(),
@@ -1224,8 +1173,9 @@ def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
 def choose_conv_transpose1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed) -> None:
@@ -1234,8 +1184,7 @@ def launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed) -> None:
     dy = lib.reshaped(dy, N, F * P)
     dy_packed = dy_packed.view(F * P, N)
     rows = F * P
-    cols = N
-    _, config = choose_conv_transpose1d_backward_dw_dy_packed(cols)
+    _, config = choose_conv_transpose1d_backward_dw_dy_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv_transpose1d_backward_dw_dy_packed_tile[grid](
         dy, dy_packed, F * P, N, *dy.stride(), *dy_packed.stride(),
@@ -1252,88 +1201,40 @@ def choose_conv_transpose1d_backward_dx(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap
-    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
-            num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 1),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 1),
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
@@ -1346,26 +1247,19 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = L * N
-    channels = F
-    padded = f_padded
-    taps = R
-    phases = 1
-    depth = F * R
-    hop = stride
-    over = P % stride
     patched = lib.takes_patches(dy.permute(0, 2, 1), w.permute(0, 2, 1), copied=True, stepped=True)
-    itemsize = w.element_size()
-    stored_bytes = dx.element_size()
-    operand_bytes = dy.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1))
     lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 1), w.permute(0, 2, 1), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
-        M, C, channels, padded, taps, phases, depth, hop, over, patched, itemsize, stored_bytes,
-        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        M=M, N=C, channels=F, padded=f_padded, taps=R, phases=1, depth=F * R, hop=stride,
+        over=P % stride, patched=patched, itemsize=w.element_size(),
+        stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -1382,19 +1276,17 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             w_padded[..., F:].zero_()
             launch_conv_transpose1d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
-        PATCH_N_, PATCH_L = lib.patch(config["BLOCK_M"], N, L)
+        PATCH_N_, PATCH_L = lib.patch(BLOCK_M, N, L)
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(L, PATCH_L)
         dy_padded_patches = lib.descriptor(
-            lib.every(dy_padded, 1, stride), PATCH_N_, PATCH_L, config["BLOCK_K"]
+            lib.every(dy_padded, 1, stride), PATCH_N_, PATCH_L, BLOCK_K
         )
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(C, R * f_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        w_padded_tiles = lib.descriptor(w_padded.reshape(C, R * f_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(C, config["BLOCK_N"]))
+                min(3 * sms, PATCHES * lib.cdiv(C, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(C, config["BLOCK_N"])
+                else PATCHES * lib.cdiv(C, BLOCK_N)
             ),
         )
         conv_transpose1d_backward_dx_patches[grid](
@@ -1404,7 +1296,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, L * N, C, f_padded, L, P, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
@@ -1420,7 +1312,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             w_packed = torch.empty((C, R, F), dtype=w.dtype, device=w.device)
             launch_conv_transpose1d_backward_dx_w_packed(w, w_packed)
             w = w_packed.permute(0, 2, 1)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
@@ -1441,7 +1333,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             w_lanes[..., F:].zero_()
             launch_conv_transpose1d_backward_dx_w_packed(w, w_lanes[..., :F])
         w_lanes = lib.reshaped(w_lanes, C, R * f_lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_lanes[grid](
             dy_lanes, w_lanes, dx, L * N, C, L, P, *dy_lanes.stride(), *w_lanes.stride(),
             *dx.stride(),
@@ -1451,7 +1343,7 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, INDEX=INDEX, STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)), stride=stride,
@@ -1467,66 +1359,33 @@ def choose_conv_transpose1d_backward_dw(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 1, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 1, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 1),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 1),
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
@@ -1539,23 +1398,17 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R
-    channels = N
-    padded = n__padded
-    taps = P
-    phases = 1
-    depth = N * P
-    itemsize = x.element_size()
-    stored_bytes = dw.element_size()
-    operand_bytes = x.nbytes + dy.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_dw(
-        M, F, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
-        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        M=M, N=F, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
+        itemsize=x.element_size(), stored_bytes=dw.element_size(),
+        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        padded_bytes=padded_bytes, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
@@ -1572,7 +1425,7 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             dy_padded[..., N:].zero_()
             launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * R, F, n__padded, R, L, *x_padded.stride(),
             *dy_padded.stride(), *dw.stride(),
@@ -1588,7 +1441,7 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             dy_packed = torch.empty((F, P, N), dtype=dy.dtype, device=dy.device)
             launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(2, 0, 1)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_tiles[grid](
             x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
@@ -1609,7 +1462,7 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             dy_lanes[..., N:].zero_()
             launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = lib.reshaped(dy_lanes, F, P * n__lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, C * R, F, R, L, *x_lanes.stride(), *dy_lanes.stride(),
             *dw.stride(),
@@ -1619,7 +1472,7 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_tiles[grid](
             x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2)), pad=pad, dil=dil,
@@ -1637,31 +1490,23 @@ def choose_conv_transpose1d_backward_db(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -1671,10 +1516,15 @@ def choose_conv_transpose1d_backward_db(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
@@ -1682,42 +1532,37 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     N = x.shape[0]
     F = w.shape[1]
     P = dy.shape[2]
-    rows = F
-    cols = N * P
-    col_run = P
-    col_runs = N
-    across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
+    aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv_transpose1d_backward_db(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=F, cols=N * P, col_run=P, col_runs=N, across=0 < dy.stride(1) < dy.stride(2),
+        aligned=aligned, sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty((F, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(F, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(F, ROWS))
         conv_transpose1d_backward_db_part[grid](
             dy, db_sum_part, F, N, P, *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, config["MERGE"]),)
         conv_transpose1d_backward_db_finish[grid](
             db_sum_part, db, F, db.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(F, config["ROWS"]),)
+        grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_rows[grid](
             dy, db, F, N * P, P, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(F, config["ROWS"]),)
+        grid = (lib.cdiv(F, ROWS),)
         conv_transpose1d_backward_db_loop[grid](
             dy, db, F, N, P, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, P, dy.stride(0), dy.stride(1)),
@@ -1869,7 +1714,7 @@ def conv_transpose1d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose1d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv_transpose1d_backward,
     reference=conv_transpose1d_backward_reference,
     precision=("conv",),

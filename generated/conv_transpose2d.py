@@ -28,10 +28,8 @@ def conv_transpose2d_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
+    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
+    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -49,8 +47,7 @@ def conv_transpose2d_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
+    rows, w_col = rows // WIDE * WIDE, w_col // WIDE * WIDE
     w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -419,8 +416,9 @@ def conv_transpose2d_tiles(
 def choose_conv_transpose2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose2d_x_packed(x, x_packed) -> None:
@@ -429,8 +427,7 @@ def launch_conv_transpose2d_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    cols = C
-    _, config = choose_conv_transpose2d_x_packed(cols)
+    _, config = choose_conv_transpose2d_x_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_transpose2d_x_packed_tile[grid](
         x, x_packed, H * N * W, C, H * W, *x.stride(), *x_packed.stride(),
@@ -442,8 +439,9 @@ def launch_conv_transpose2d_x_packed(x, x_packed) -> None:
 def choose_conv_transpose2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
@@ -452,8 +450,7 @@ def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, C, F * R * S)
     w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
-    cols = C
-    _, config = choose_conv_transpose2d_w_packed(cols)
+    _, config = choose_conv_transpose2d_w_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_transpose2d_w_packed_tile[grid](
         w, w_packed, F * R * S, C, *w.stride(), *w_packed.stride(),
@@ -470,87 +467,39 @@ def choose_conv_transpose2d(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap, stored apart by 16 and more
-    if patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=False, num_warps=num_warps,
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row), dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=False, num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 4, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 4, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 4, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 4, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 4, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 4),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 4),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 4),
+    )  # fmt: skip
 
 
 def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
@@ -568,25 +517,19 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     PRECISION = runtime.f32_precision("conv")
     batches = stride * stride
     M = N * p_steps * q_steps
-    channels = C
-    padded = c_padded
-    taps = R * S
-    phases = stride * stride
-    apart = stride
-    row = q_steps
     patched = lib.takes_patches(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), copied=True)
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_transpose2d(
-        batches, M, F, channels, padded, taps, phases, apart, row, patched, itemsize,
-        stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        batches=batches, M=M, N=F, channels=C, padded=c_padded, taps=R * S,
+        phases=stride * stride, apart=stride, row=q_steps, patched=patched,
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        padded_bytes=padded_bytes, hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -603,21 +546,19 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             w_padded[..., C:].zero_()
             launch_conv_transpose2d_w_packed(w, w_padded[..., :C])
     if variant == "patches":
-        PATCH_N_, PATCH_P1, PATCH_Q1 = lib.patch(config["BLOCK_M"], N, p_steps, q_steps)
+        PATCH_N_, PATCH_P1, PATCH_Q1 = lib.patch(BLOCK_M, N, p_steps, q_steps)
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(p_steps, PATCH_P1)
             * triton.cdiv(q_steps, PATCH_Q1)
         )
-        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P1, PATCH_Q1, config["BLOCK_K"])
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(F, R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_P1, PATCH_Q1, BLOCK_K)
+        w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * S * c_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, batches * PATCHES * lib.cdiv(F, config["BLOCK_N"]))
+                min(3 * sms, batches * PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
-                else batches * PATCHES * lib.cdiv(F, config["BLOCK_N"])
+                else batches * PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
         conv_transpose2d_patches[grid](
@@ -628,7 +569,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_taps[grid](
             x_padded, w_padded, y, stride * stride, N * p_steps * q_steps, F, c_padded, R, S,
             p_steps * q_steps, q_steps, p_steps, H, W, P, Q, *x_padded.stride(), *w_padded.stride(),
@@ -645,7 +586,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv_transpose2d_w_packed(w, w_packed)
             w = w_packed.permute(3, 0, 1, 2)
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_tiles[grid](
             x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
             p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
@@ -667,7 +608,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             w_lanes = torch.empty((F, R, S, c_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., C:].zero_()
             launch_conv_transpose2d_w_packed(w, w_lanes[..., :C])
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_lanes[grid](
             x_lanes, w_lanes, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps,
             q_steps, p_steps, H, W, P, Q, *x_lanes.stride(), *w_lanes.stride(), *y.stride(),
@@ -677,7 +618,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_tiles[grid](
             x, w, y, stride * stride, N * p_steps * q_steps, F, R, S, p_steps * q_steps, q_steps,
             p_steps, H, W, P, Q, *x.stride(), *w.stride(), *y.stride(),
@@ -804,7 +745,7 @@ def conv_transpose2d_torch(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv_transpose2d,
     reference=conv_transpose2d_reference,
     equals=conv_transpose2d_torch,
@@ -838,10 +779,8 @@ def conv_transpose2d_backward_dx_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_i0 = dy_i0 // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
-    dy_packed_col = dy_packed_col // WIDE * WIDE
+    rows, dy_i0 = rows // WIDE * WIDE, dy_i0 // WIDE * WIDE
+    dy_col, dy_packed_col = dy_col // WIDE * WIDE, dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -859,10 +798,8 @@ def conv_transpose2d_backward_dx_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
+    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
+    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -880,8 +817,7 @@ def conv_transpose2d_backward_dw_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
     x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -898,8 +834,7 @@ def conv_transpose2d_backward_dw_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    rows, dy_col = rows // WIDE * WIDE, dy_col // WIDE * WIDE
     dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1402,8 +1337,9 @@ def conv_transpose2d_backward_dw_tiles(
 def choose_conv_transpose2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed) -> None:
@@ -1412,8 +1348,7 @@ def launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed) -> None:
     dy = lib.reshaped(dy, N, F, P * Q)
     dy_packed = dy_packed.view(N * P * Q, F)
     rows = N * P * Q
-    cols = F
-    _, config = choose_conv_transpose2d_backward_dx_dy_packed(cols)
+    _, config = choose_conv_transpose2d_backward_dx_dy_packed(cols=F)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
     conv_transpose2d_backward_dx_dy_packed_tile[grid](
         dy, dy_packed, N * P * Q, F, P * Q, *dy.stride(), *dy_packed.stride(),
@@ -1425,8 +1360,9 @@ def launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed) -> None:
 def choose_conv_transpose2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose2d_backward_dx_w_packed(w, w_packed) -> None:
@@ -1435,8 +1371,7 @@ def launch_conv_transpose2d_backward_dx_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, C, F, R * S)
     w_packed = w_packed.view(C * R * S, F)
     rows = C * R * S
-    cols = F
-    _, config = choose_conv_transpose2d_backward_dx_w_packed(cols)
+    _, config = choose_conv_transpose2d_backward_dx_w_packed(cols=F)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
     conv_transpose2d_backward_dx_w_packed_tile[grid](
         w, w_packed, C * R * S, F, R * S, *w.stride(), *w_packed.stride(),
@@ -1448,8 +1383,9 @@ def launch_conv_transpose2d_backward_dx_w_packed(w, w_packed) -> None:
 def choose_conv_transpose2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose2d_backward_dw_x_packed(x, x_packed) -> None:
@@ -1458,8 +1394,7 @@ def launch_conv_transpose2d_backward_dw_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C * H * W)
     x_packed = x_packed.view(C * H * W, N)
     rows = C * H * W
-    cols = N
-    _, config = choose_conv_transpose2d_backward_dw_x_packed(cols)
+    _, config = choose_conv_transpose2d_backward_dw_x_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv_transpose2d_backward_dw_x_packed_tile[grid](
         x, x_packed, C * H * W, N, *x.stride(), *x_packed.stride(),
@@ -1471,8 +1406,9 @@ def launch_conv_transpose2d_backward_dw_x_packed(x, x_packed) -> None:
 def choose_conv_transpose2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed) -> None:
@@ -1481,8 +1417,7 @@ def launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     dy = lib.reshaped(dy, N, F * P * Q)
     dy_packed = dy_packed.view(F * P * Q, N)
     rows = F * P * Q
-    cols = N
-    _, config = choose_conv_transpose2d_backward_dw_dy_packed(cols)
+    _, config = choose_conv_transpose2d_backward_dw_dy_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv_transpose2d_backward_dw_dy_packed_tile[grid](
         dy, dy_packed, F * P * Q, N, *dy.stride(), *dy_packed.stride(),
@@ -1499,88 +1434,40 @@ def choose_conv_transpose2d_backward_dx(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap
-    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
-            num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+    )  # fmt: skip
 
 
 def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
@@ -1595,28 +1482,21 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = H * N * W
-    channels = F
-    padded = f_padded
-    taps = R * S
-    phases = 1
-    depth = F * R * S
-    hop = stride
-    over = P % stride + Q % stride
     patched = lib.takes_patches(
         dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True, stepped=True
     )
-    itemsize = w.element_size()
-    stored_bytes = dx.element_size()
-    operand_bytes = dy.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose2d_backward_dx(
-        M, C, channels, padded, taps, phases, depth, hop, over, patched, itemsize, stored_bytes,
-        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        M=M, N=C, channels=F, padded=f_padded, taps=R * S, phases=1, depth=F * R * S,
+        hop=stride, over=P % stride + Q % stride, patched=patched, itemsize=w.element_size(),
+        stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -1633,19 +1513,17 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_padded[..., F:].zero_()
             launch_conv_transpose2d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
-        PATCH_N_, PATCH_H, PATCH_W2 = lib.patch(config["BLOCK_M"], N, H, W)
+        PATCH_N_, PATCH_H, PATCH_W2 = lib.patch(BLOCK_M, N, H, W)
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(H, PATCH_H) * triton.cdiv(W, PATCH_W2)
         dy_padded_patches = lib.descriptor(
-            lib.every(dy_padded, 1, stride, stride), PATCH_N_, PATCH_H, PATCH_W2, config["BLOCK_K"]
+            lib.every(dy_padded, 1, stride, stride), PATCH_N_, PATCH_H, PATCH_W2, BLOCK_K
         )
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(C, R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        w_padded_tiles = lib.descriptor(w_padded.reshape(C, R * S * f_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(C, config["BLOCK_N"]))
+                min(3 * sms, PATCHES * lib.cdiv(C, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(C, config["BLOCK_N"])
+                else PATCHES * lib.cdiv(C, BLOCK_N)
             ),
         )
         conv_transpose2d_backward_dx_patches[grid](
@@ -1656,7 +1534,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, R * S, f_padded)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose2d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, H * N * W, C, f_padded, H * W, W, H, P, Q, *dy_padded.stride(),
             *w_padded.stride(), *dx.stride(),
@@ -1673,7 +1551,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             launch_conv_transpose2d_backward_dx_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         w = lib.reshaped(w, C, F, R * S)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose2d_backward_dx_tiles[grid](
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, S=S, INDEX=INDEX,
@@ -1695,7 +1573,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_lanes[..., F:].zero_()
             launch_conv_transpose2d_backward_dx_w_packed(w, w_lanes[..., :F])
         w_lanes = lib.reshaped(w_lanes, C, R * S * f_lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose2d_backward_dx_lanes[grid](
             dy_lanes, w_lanes, dx, H * N * W, C, H * W, W, H, P, Q, *dy_lanes.stride(),
             *w_lanes.stride(), *dx.stride(),
@@ -1706,7 +1584,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         )  # fmt: skip
     else:
         w = lib.reshaped(w, C, F, R * S)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose2d_backward_dx_tiles[grid](
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             F=F, R=R, S=S, INDEX=INDEX,
@@ -1723,66 +1601,33 @@ def choose_conv_transpose2d_backward_dw(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 2, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 2, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 2, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels),
+    )  # fmt: skip
 
 
 def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
@@ -1797,23 +1642,17 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * R * S
-    channels = N
-    padded = n__padded
-    taps = P * Q
-    phases = 1
-    depth = N * P * Q
-    itemsize = x.element_size()
-    stored_bytes = dw.element_size()
-    operand_bytes = x.nbytes + dy.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16)
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose2d_backward_dw(
-        M, F, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
-        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        M=M, N=F, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q,
+        itemsize=x.element_size(), stored_bytes=dw.element_size(),
+        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        padded_bytes=padded_bytes, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
@@ -1831,7 +1670,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, P * Q, n__padded)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * R * S, F, n__padded, R * S, S, R, H, W, *x_padded.stride(),
             *dy_padded.stride(), *dw.stride(),
@@ -1848,7 +1687,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(3, 0, 1, 2)
         dy = lib.reshaped(dy, N, F, P * Q)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_backward_dw_tiles[grid](
             x, dy, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
@@ -1869,7 +1708,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_lanes[..., N:].zero_()
             launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = lib.reshaped(dy_lanes, F, P * Q * n__lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, C * R * S, F, R * S, S, R, H, W, *x_lanes.stride(),
             *dy_lanes.stride(), *dw.stride(),
@@ -1880,7 +1719,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, F, P * Q)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose2d_backward_dw_tiles[grid](
             x, dy, dw, C * R * S, F, R * S, S, R, H, W, *x.stride(), *dy.stride(), *dw.stride(),
             N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
@@ -2051,7 +1890,7 @@ def conv_transpose2d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv_transpose2d_backward,
     reference=conv_transpose2d_backward_reference,
     precision=("conv",),

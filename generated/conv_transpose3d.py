@@ -31,10 +31,8 @@ def conv_transpose3d_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_i0 = x_i0 // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
+    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
+    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -52,8 +50,7 @@ def conv_transpose3d_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
+    rows, w_col = rows // WIDE * WIDE, w_col // WIDE * WIDE
     w_packed_col = w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -521,8 +518,9 @@ def conv_transpose3d_tiles(
 def choose_conv_transpose3d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
@@ -531,8 +529,7 @@ def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C, D * H * W)
     x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
-    cols = C
-    _, config = choose_conv_transpose3d_x_packed(cols)
+    _, config = choose_conv_transpose3d_x_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_transpose3d_x_packed_tile[grid](
         x, x_packed, D * H * N * W, C, D * H * W, *x.stride(), *x_packed.stride(),
@@ -544,8 +541,9 @@ def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
 def choose_conv_transpose3d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
@@ -554,8 +552,7 @@ def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, C, F * K * R * S)
     w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
-    cols = C
-    _, config = choose_conv_transpose3d_w_packed(cols)
+    _, config = choose_conv_transpose3d_w_packed(cols=C)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
     conv_transpose3d_w_packed_tile[grid](
         w, w_packed, F * K * R * S, C, *w.stride(), *w_packed.stride(),
@@ -572,87 +569,39 @@ def choose_conv_transpose3d(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap, stored apart by 16 and more
-    if patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row):
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=False, num_warps=num_warps,
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row), dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=False, num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 6, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 6, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 6, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 6, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 6, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 6),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 6),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 6),
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
@@ -673,25 +622,19 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     PRECISION = runtime.f32_precision("conv")
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
-    channels = C
-    padded = c_padded
-    taps = K * R * S
-    phases = stride * stride * stride
-    apart = stride
-    row = q_steps
     patched = lib.takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    operand_bytes = x.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_conv_transpose3d(
-        batches, M, F, channels, padded, taps, phases, apart, row, patched, itemsize,
-        stored_bytes, operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        batches=batches, M=M, N=F, channels=C, padded=c_padded, taps=K * R * S,
+        phases=stride * stride * stride, apart=stride, row=q_steps, patched=patched,
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        padded_bytes=padded_bytes, hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -708,26 +651,20 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             w_padded[..., C:].zero_()
             launch_conv_transpose3d_w_packed(w, w_padded[..., :C])
     if variant == "patches":
-        PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1 = lib.patch(
-            config["BLOCK_M"], N, o_steps, p_steps, q_steps
-        )
+        PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1 = lib.patch(BLOCK_M, N, o_steps, p_steps, q_steps)
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(o_steps, PATCH_O1)
             * triton.cdiv(p_steps, PATCH_P1)
             * triton.cdiv(q_steps, PATCH_Q1)
         )
-        x_padded_patches = lib.descriptor(
-            x_padded, PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1, config["BLOCK_K"]
-        )
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(F, K * R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        x_padded_patches = lib.descriptor(x_padded, PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1, BLOCK_K)
+        w_padded_tiles = lib.descriptor(w_padded.reshape(F, K * R * S * c_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, batches * PATCHES * lib.cdiv(F, config["BLOCK_N"]))
+                min(3 * sms, batches * PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
-                else batches * PATCHES * lib.cdiv(F, config["BLOCK_N"])
+                else batches * PATCHES * lib.cdiv(F, BLOCK_N)
             ),
         )
         conv_transpose3d_patches[grid](
@@ -738,7 +675,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("wide", "taps"):
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_taps[grid](
             x_padded, w_padded, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F,
             c_padded, K, R, S, o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps,
@@ -756,7 +693,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv_transpose3d_w_packed(w, w_packed)
             w = w_packed.permute(4, 0, 1, 2, 3)
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_tiles[grid](
             x, w, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K, R, S,
             o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H, W, O,
@@ -779,7 +716,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             w_lanes = torch.empty((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
             w_lanes[..., C:].zero_()
             launch_conv_transpose3d_w_packed(w, w_lanes[..., :C])
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_lanes[grid](
             x_lanes, w_lanes, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K,
             R, S, o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H,
@@ -790,7 +727,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (batches * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_tiles[grid](
             x, w, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K, R, S,
             o_steps * p_steps * q_steps, p_steps * q_steps, o_steps, q_steps, p_steps, D, H, W, O,
@@ -953,7 +890,7 @@ def conv_transpose3d_torch(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv_transpose3d,
     reference=conv_transpose3d_reference,
     equals=conv_transpose3d_torch,
@@ -995,10 +932,8 @@ def conv_transpose3d_backward_dx_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_i0 = dy_i0 // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
-    dy_packed_col = dy_packed_col // WIDE * WIDE
+    rows, dy_i0 = rows // WIDE * WIDE, dy_i0 // WIDE * WIDE
+    dy_col, dy_packed_col = dy_col // WIDE * WIDE, dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1016,10 +951,8 @@ def conv_transpose3d_backward_dx_w_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    w_i0 = w_i0 // WIDE * WIDE
-    w_col = w_col // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
+    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
+    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
     tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -1037,8 +970,7 @@ def conv_transpose3d_backward_dw_x_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    x_col = x_col // WIDE * WIDE
+    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
     x_packed_col = x_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1055,8 +987,7 @@ def conv_transpose3d_backward_dw_dy_packed_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    rows, dy_col = rows // WIDE * WIDE, dy_col // WIDE * WIDE
     dy_packed_col = dy_packed_col // WIDE * WIDE
     tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1627,8 +1558,7 @@ def conv_transpose3d_backward_db_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1649,8 +1579,7 @@ def conv_transpose3d_backward_db_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1676,8 +1605,7 @@ def conv_transpose3d_backward_db_part(
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n_ = dy_n_ // WIDE * WIDE
+    cols, dy_n_ = cols // WIDE * WIDE, dy_n_ // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1716,8 +1644,9 @@ def conv_transpose3d_backward_db_finish(
 def choose_conv_transpose3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed) -> None:
@@ -1726,8 +1655,7 @@ def launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed) -> None:
     dy = lib.reshaped(dy, N, F, O * P * Q)
     dy_packed = dy_packed.view(N * O * P * Q, F)
     rows = N * O * P * Q
-    cols = F
-    _, config = choose_conv_transpose3d_backward_dx_dy_packed(cols)
+    _, config = choose_conv_transpose3d_backward_dx_dy_packed(cols=F)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
     conv_transpose3d_backward_dx_dy_packed_tile[grid](
         dy, dy_packed, N * O * P * Q, F, O * P * Q, *dy.stride(), *dy_packed.stride(),
@@ -1739,8 +1667,9 @@ def launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed) -> None:
 def choose_conv_transpose3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d_backward_dx_w_packed(w, w_packed) -> None:
@@ -1749,8 +1678,7 @@ def launch_conv_transpose3d_backward_dx_w_packed(w, w_packed) -> None:
     w = lib.reshaped(w, C, F, K * R * S)
     w_packed = w_packed.view(C * K * R * S, F)
     rows = C * K * R * S
-    cols = F
-    _, config = choose_conv_transpose3d_backward_dx_w_packed(cols)
+    _, config = choose_conv_transpose3d_backward_dx_w_packed(cols=F)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
     conv_transpose3d_backward_dx_w_packed_tile[grid](
         w, w_packed, C * K * R * S, F, K * R * S, *w.stride(), *w_packed.stride(),
@@ -1762,8 +1690,9 @@ def launch_conv_transpose3d_backward_dx_w_packed(w, w_packed) -> None:
 def choose_conv_transpose3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d_backward_dw_x_packed(x, x_packed) -> None:
@@ -1772,8 +1701,7 @@ def launch_conv_transpose3d_backward_dw_x_packed(x, x_packed) -> None:
     x = lib.reshaped(x, N, C * D * H * W)
     x_packed = x_packed.view(C * D * H * W, N)
     rows = C * D * H * W
-    cols = N
-    _, config = choose_conv_transpose3d_backward_dw_x_packed(cols)
+    _, config = choose_conv_transpose3d_backward_dw_x_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv_transpose3d_backward_dw_x_packed_tile[grid](
         x, x_packed, C * D * H * W, N, *x.stride(), *x_packed.stride(),
@@ -1785,8 +1713,9 @@ def launch_conv_transpose3d_backward_dw_x_packed(x, x_packed) -> None:
 def choose_conv_transpose3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed) -> None:
@@ -1795,8 +1724,7 @@ def launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed) -> None:
     dy = lib.reshaped(dy, N, F * O * P * Q)
     dy_packed = dy_packed.view(F * O * P * Q, N)
     rows = F * O * P * Q
-    cols = N
-    _, config = choose_conv_transpose3d_backward_dw_dy_packed(cols)
+    _, config = choose_conv_transpose3d_backward_dw_dy_packed(cols=N)
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
     conv_transpose3d_backward_dw_dy_packed_tile[grid](
         dy, dy_packed, F * O * P * Q, N, *dy.stride(), *dy_packed.stride(),
@@ -1813,88 +1741,40 @@ def choose_conv_transpose3d_backward_dx(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by tensor descriptor: neighbouring places read neighbours at every tap
-    if patched and 2 <= itemsize <= 4 and 0 < hop and over == 0:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
-        BLOCK_M = (
-            256
-            if itemsize <= 2
-            and BLOCK_N == 128
-            and BLOCK_K * itemsize == 128
-            and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms
-            else 128
-        )
-        FLAT = itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16
-        num_warps = 8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, BLOCK_M=BLOCK_M, FLAT=FLAT, num_warps=num_warps,
-            num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "patches", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "patches", config))
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
+            BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
+        ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 3),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 3),
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
@@ -1911,28 +1791,21 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     f_padded = 16 * ((F + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = D * H * N * W
-    channels = F
-    padded = f_padded
-    taps = K * R * S
-    phases = 1
-    depth = F * K * R * S
-    hop = stride
-    over = O % stride + P % stride + Q % stride
     patched = lib.takes_patches(
         dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True, stepped=True
     )
-    itemsize = w.element_size()
-    stored_bytes = dx.element_size()
-    operand_bytes = dy.nbytes + w.nbytes
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
     lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_dx(
-        M, C, channels, padded, taps, phases, depth, hop, over, patched, itemsize, stored_bytes,
-        operand_bytes, packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        M=M, N=C, channels=F, padded=f_padded, taps=K * R * S, phases=1, depth=F * K * R * S,
+        hop=stride, over=O % stride + P % stride + Q % stride, patched=patched,
+        itemsize=w.element_size(), stored_bytes=dx.element_size(),
+        operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        padded_bytes=padded_bytes, hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
@@ -1949,7 +1822,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_padded[..., F:].zero_()
             launch_conv_transpose3d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
-        PATCH_N_, PATCH_D, PATCH_H, PATCH_W2 = lib.patch(config["BLOCK_M"], N, D, H, W)
+        PATCH_N_, PATCH_D, PATCH_H, PATCH_W2 = lib.patch(BLOCK_M, N, D, H, W)
         PATCHES = (
             triton.cdiv(N, PATCH_N_)
             * triton.cdiv(D, PATCH_D)
@@ -1962,16 +1835,14 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             PATCH_D,
             PATCH_H,
             PATCH_W2,
-            config["BLOCK_K"],
+            BLOCK_K,
         )
-        w_padded_tiles = lib.descriptor(
-            w_padded.reshape(C, K * R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
-        )
+        w_padded_tiles = lib.descriptor(w_padded.reshape(C, K * R * S * f_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(C, config["BLOCK_N"]))
+                min(3 * sms, PATCHES * lib.cdiv(C, BLOCK_N))
                 if config["FLAT"]
-                else PATCHES * lib.cdiv(C, config["BLOCK_N"])
+                else PATCHES * lib.cdiv(C, BLOCK_N)
             ),
         )
         conv_transpose3d_backward_dx_patches[grid](
@@ -1983,7 +1854,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         )  # fmt: skip
     elif variant in ("wide", "taps"):
         w_padded = lib.reshaped(w_padded, C, K * R * S, f_padded)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose3d_backward_dx_taps[grid](
             dy_padded, w_padded, dx, D * H * N * W, C, f_padded, D * H * W, H * W, D, W, H, O, P, Q,
             *dy_padded.stride(), *w_padded.stride(), *dx.stride(),
@@ -2000,7 +1871,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             launch_conv_transpose3d_backward_dx_w_packed(w, w_packed)
             w = w_packed.permute(0, 4, 1, 2, 3)
         w = lib.reshaped(w, C, F, K * R * S)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose3d_backward_dx_tiles[grid](
             dy, w, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
             *w.stride(), *dx.stride(),
@@ -2023,7 +1894,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             w_lanes[..., F:].zero_()
             launch_conv_transpose3d_backward_dx_w_packed(w, w_lanes[..., :F])
         w_lanes = lib.reshaped(w_lanes, C, K * R * S * f_lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose3d_backward_dx_lanes[grid](
             dy_lanes, w_lanes, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q,
             *dy_lanes.stride(), *w_lanes.stride(), *dx.stride(),
@@ -2034,7 +1905,7 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         )  # fmt: skip
     else:
         w = lib.reshaped(w, C, F, K * R * S)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(C, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose3d_backward_dx_tiles[grid](
             dy, w, dx, D * H * N * W, C, D * H * W, H * W, D, W, H, O, P, Q, *dy.stride(),
             *w.stride(), *dx.stride(),
@@ -2052,66 +1923,33 @@ def choose_conv_transpose3d_backward_dw(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-    found = []
-    # by pointers, one tap and its packed channels a step, 256 columns
-    if not hip and itemsize <= 2:
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=256, BLOCK_M=128, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "wide", config))
-    # by pointers, terms of several taps a step, channels packed
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=128 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "packed", config, taps * channels, packed_bytes, 3, channels % 16 > 0, *call,
-        )  # fmt: skip
-        found.append((us, "mixed", config))
-    # by pointers, one tap and its packed channels a step
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_M = 128 if lib.cdiv(M, 128) * lib.cdiv(N, BLOCK_N) >= sms else 64
-        BLOCK_K = min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4, num_stages=3,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "taps", config, taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "taps", config))
-    # by pointers, terms of several taps a step, channels packed in fours: a load takes four
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=32, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4 if depth > 128 else 1,
-        )  # fmt: skip
-        us = lib.convolution_us(
-            "lanes", config, taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3, False, *call,
-        )  # fmt: skip
-        found.append((us, "lanes", config))
-    # by pointers, operands as they lie
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_N=BLOCK_N, BLOCK_M=128, BLOCK_K=64 // itemsize, GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4, num_stages=4,
-        )  # fmt: skip
-        us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
-        found.append((us, "terms", config))
-    # by pointers, operands as they lie, in small tiles
-    config = dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-    us = lib.convolution_us("gathered", config, taps * channels, 0, 3, False, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
+    return lib.least(
+        lib.convolution_us, call,
+        # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
+        ("wide", not hip and itemsize <= 2, lib.tile(
+            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("mixed", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
+            8 if BLOCK_N == 128 else 4, 3,
+        ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
+        ("taps", not hip and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+            BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
+            8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
+        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
+        ("lanes", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
+            4 if depth > 128 else 1,
+        ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3),
+        ("terms", not hip and itemsize <= 4, lib.tile(
+            128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
+            8 if BLOCK_N == 128 else 4, 4,
+        ), "gathered", taps * channels, 0, 3),
+        ("small", True, lib.tile(64, 64, 32, 4, 2), "gathered", taps * channels, 0, 3),
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
@@ -2128,23 +1966,17 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     n__padded = 16 * ((N + 15) // 16)
     PRECISION = runtime.f32_precision("conv")
     M = C * K * R * S
-    channels = N
-    padded = n__padded
-    taps = O * P * Q
-    phases = 1
-    depth = N * O * P * Q
-    itemsize = x.element_size()
-    stored_bytes = dw.element_size()
-    operand_bytes = x.nbytes + dy.nbytes
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_dw(
-        M, F, channels, padded, taps, phases, depth, itemsize, stored_bytes, operand_bytes,
-        packed_bytes, lanes_bytes, padded_bytes, hip, sms,
+        M=M, N=F, channels=N, padded=n__padded, taps=O * P * Q, phases=1, depth=N * O * P * Q,
+        itemsize=x.element_size(), stored_bytes=dw.element_size(),
+        operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
+        padded_bytes=padded_bytes, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
@@ -2162,7 +1994,7 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_backward_dw_taps[grid](
             x_padded, dy_padded, dw, C * K * R * S, F, n__padded, K * R * S, R * S, K, S, R, D, H,
             W, *x_padded.stride(), *dy_padded.stride(), *dw.stride(),
@@ -2179,7 +2011,7 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed)
             dy = dy_packed.permute(4, 0, 1, 2, 3)
         dy = lib.reshaped(dy, N, F, O * P * Q)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_backward_dw_tiles[grid](
             x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
             *dy.stride(), *dw.stride(),
@@ -2202,7 +2034,7 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             dy_lanes[..., N:].zero_()
             launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = lib.reshaped(dy_lanes, F, O * P * Q * n__lanes)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_backward_dw_lanes[grid](
             x_lanes, dy_lanes, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W,
             *x_lanes.stride(), *dy_lanes.stride(), *dw.stride(),
@@ -2213,7 +2045,7 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         )  # fmt: skip
     else:
         dy = lib.reshaped(dy, N, F, O * P * Q)
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(F, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_backward_dw_tiles[grid](
             x, dy, dw, C * K * R * S, F, K * R * S, R * S, K, S, R, D, H, W, *x.stride(),
             *dy.stride(), *dw.stride(),
@@ -2233,31 +2065,23 @@ def choose_conv_transpose3d_backward_db(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -2267,10 +2091,15 @@ def choose_conv_transpose3d_backward_db(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
@@ -2281,42 +2110,38 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     P = dy.shape[3]
     Q = dy.shape[4]
     dy = lib.reshaped(dy, N, F, O * P * Q)
-    rows = F
-    cols = N * O * P * Q
-    col_run = O * P * Q
-    col_runs = N
-    across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
+    aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv_transpose3d_backward_db(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=F, cols=N * O * P * Q, col_run=O * P * Q, col_runs=N,
+        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
+        sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty((F, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(F, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((F, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(F, ROWS))
         conv_transpose3d_backward_db_part[grid](
             dy, db_sum_part, F, N, O * P * Q, *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(F, config["MERGE"]),)
         conv_transpose3d_backward_db_finish[grid](
             db_sum_part, db, F, db.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(F, config["ROWS"]),)
+        grid = (lib.cdiv(F, ROWS),)
         conv_transpose3d_backward_db_rows[grid](
             dy, db, F, N * O * P * Q, O * P * Q, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(F, config["ROWS"]),)
+        grid = (lib.cdiv(F, ROWS),)
         conv_transpose3d_backward_db_loop[grid](
             dy, db, F, N, O * P * Q, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, O * P * Q, dy.stride(0), dy.stride(1)),
@@ -2508,7 +2333,7 @@ def conv_transpose3d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose3d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_conv_transpose3d_backward,
     reference=conv_transpose3d_backward_reference,
     precision=("conv",),

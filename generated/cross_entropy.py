@@ -28,8 +28,7 @@ def cross_entropy_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    x_1 = x_1 // WIDE * WIDE
+    N, x_1 = N // WIDE * WIDE, x_1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < V)
@@ -54,8 +53,7 @@ def cross_entropy_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    x_1 = x_1 // WIDE * WIDE
+    N, x_1 = N // WIDE * WIDE, x_1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     x = tl.load(
@@ -84,8 +82,7 @@ def cross_entropy_part(
 ):  # fmt: skip
     """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    x_1 = x_1 // WIDE * WIDE
+    N, x_1 = N // WIDE * WIDE, x_1 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, V)
@@ -144,15 +141,8 @@ def choose_cross_entropy(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -160,20 +150,22 @@ def choose_cross_entropy(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
@@ -183,40 +175,39 @@ def choose_cross_entropy(
 def launch_cross_entropy(x, target, loss, ignore) -> None:
     """Computes loss by the variant that fits, unchecked."""
     N, V = x.shape
-    rows = N
-    cols = V
-    across = False
-    aligned = cols * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_cross_entropy(rows, cols, across, aligned, sms)
+    variant, config = choose_cross_entropy(
+        rows=N, cols=V, across=False, aligned=V * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        m_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        lse_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        lse_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         cross_entropy_part[grid](
             x, target, m_part, lse_sum_part, N, V, x.stride(0), target.stride(0), x.stride(1),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, N, x.stride(1)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         cross_entropy_finish[grid](
             x, target, m_part, lse_sum_part, loss, N, V, x.stride(0), target.stride(0), x.stride(1),
             loss.stride(0),
             COMPUTE=COMPUTE, ignore=ignore, WIDE=math.gcd(16, N), enable_fp_fusion=True,
-            PARTS=config["PARTS"], MERGE=config["MERGE"], num_warps=config["num_warps"],
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         cross_entropy_rows[grid](
             x, target, loss, N, V, *x.stride(), target.stride(0), loss.stride(0),
             COMPUTE=COMPUTE, ignore=ignore, WIDE=math.gcd(16, N, x.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         cross_entropy_loop[grid](
             x, target, loss, N, V, x.stride(0), target.stride(0), x.stride(1), loss.stride(0),
             COMPUTE=COMPUTE, ignore=ignore, WIDE=math.gcd(16, N, x.stride(1)),
@@ -290,7 +281,7 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=1,
+    lib=2,
     allocate=allocate_cross_entropy,
     reference=cross_entropy_reference,
     equals=cross_entropy_torch,
@@ -319,8 +310,7 @@ def cross_entropy_backward_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V = V // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -345,8 +335,7 @@ def cross_entropy_backward_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V = V // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     target = tl.load(target_ptr + row * target_row, mask=row < N)
@@ -385,8 +374,7 @@ def cross_entropy_backward_relay(
 ):  # fmt: skip
     """Program `turn`: m, lse_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V = V // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     blocks = tl.cdiv(V, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -456,8 +444,7 @@ def cross_entropy_backward_part(
 ):  # fmt: skip
     """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V = V // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, V)
@@ -484,8 +471,7 @@ def cross_entropy_backward_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    V = V // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    V, x_row = V // WIDE * WIDE, x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -517,28 +503,18 @@ def choose_cross_entropy_backward(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 4
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -546,48 +522,47 @@ def choose_cross_entropy_backward(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = 256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=32 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, V = x.shape
-    rows = N
-    cols = V
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    itemsize = dx.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(x.device)
     variant, config = choose_cross_entropy_backward(
-        rows, cols, across, aligned, itemsize, hip, sms,
+        rows=N, cols=V, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0,
+        itemsize=dx.element_size(), hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(x.device),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dloss.dtype) else tl.float32
     if variant == "relay":
-        m_part = torch.empty((N, lib.cdiv(V, config["BLOCK"])), dtype=compute, device=x.device)
-        lse_sum_part = torch.empty(
-            (N, lib.cdiv(V, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        turns = torch.zeros((1 + lib.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(N, config["ROWS"]) + 1) * lib.cdiv(V, config["BLOCK"]) + config["AHEAD"],)
+        m_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)
+        lse_sum_part = torch.empty((N, lib.cdiv(V, BLOCK)), dtype=compute, device=x.device)
+        turns = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(V, BLOCK) + config["AHEAD"],)
         cross_entropy_backward_relay[grid](
             turns, target, dloss, x, m_part, lse_sum_part, dx, N, V, target.stride(0),
             dloss.stride(0), *x.stride(), *dx.stride(),
@@ -595,16 +570,16 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
             WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        m_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        lse_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        m_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        lse_sum_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         cross_entropy_backward_part[grid](
             target, dloss, x, m_part, lse_sum_part, N, V, target.stride(0), dloss.stride(0),
             *x.stride(),
             ignore=ignore, COMPUTE=COMPUTE, HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, V, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            WIDE=math.gcd(16, V, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         cross_entropy_backward_finish[grid](
             target, dloss, m_part, lse_sum_part, x, dx, N, V, target.stride(0), dloss.stride(0),
@@ -613,7 +588,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
             WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         cross_entropy_backward_rows[grid](
             x, target, dloss, dx, N, V, *x.stride(), target.stride(0), dloss.stride(0),
             *dx.stride(),
@@ -621,7 +596,7 @@ def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
             WIDE=math.gcd(16, V, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         cross_entropy_backward_loop[grid](
             target, dloss, x, dx, N, V, target.stride(0), dloss.stride(0), *x.stride(),
             *dx.stride(),
@@ -687,7 +662,7 @@ def cross_entropy_backward_reference(
 
 @runtime.op(
     "specs/cross_entropy.op",
-    lib=1,
+    lib=2,
     allocate=allocate_cross_entropy_backward,
     reference=cross_entropy_backward_reference,
     linear=(("dloss",),),

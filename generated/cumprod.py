@@ -25,8 +25,7 @@ def cumprod_scan(
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 1.0, COMPUTE)
@@ -47,8 +46,7 @@ def cumprod_part(
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of y_prod."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 1.0, COMPUTE)
@@ -72,8 +70,7 @@ def cumprod_finish(
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -101,15 +98,8 @@ def choose_cumprod(
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    512 if across else 1024,
-                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -117,19 +107,20 @@ def choose_cumprod(
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))),
-            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+            ROWS=(ROWS := max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))),
+            BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(4, lib.pow2(cols)))
-    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-    num_warps = 4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2
-    return "blocks", dict(BLOCK=BLOCK, ROWS=ROWS, STAGES=1, num_warps=num_warps)
+    return "blocks", dict(
+        BLOCK=(BLOCK := min(1024, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK), STAGES=1,
+        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+    )  # fmt: skip
 
 
 def launch_cumprod(x, y) -> None:
@@ -138,18 +129,18 @@ def launch_cumprod(x, y) -> None:
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    itemsize = y.element_size()
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_cumprod(rows, cols, across, aligned, itemsize, sms)
+    variant, config = choose_cumprod(
+        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_prod_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_prod_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         cumprod_part[grid](
             x, y_prod_part, batch, D, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
@@ -160,7 +151,7 @@ def launch_cumprod(x, y) -> None:
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         cumprod_scan[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
@@ -204,7 +195,7 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=1,
+    lib=2,
     allocate=allocate_cumprod,
     reference=cumprod_reference,
     equals=cumprod_torch,
@@ -233,8 +224,7 @@ def cumprod_backward_dx_prod_scan(
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_b = x_b // WIDE * WIDE
+    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
     dx_prod_row = dx_prod_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
@@ -258,8 +248,7 @@ def cumprod_backward_dx_prod_part(
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of dx_prod."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_b = x_b // WIDE * WIDE
+    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
@@ -287,8 +276,7 @@ def cumprod_backward_dx_prod_finish(
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_b = x_b // WIDE * WIDE
+    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
     dx_prod_row = dx_prod_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -316,8 +304,7 @@ def cumprod_backward_dx_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_b = dy_b // WIDE * WIDE
+    D, dy_b = D // WIDE * WIDE, dy_b // WIDE * WIDE
     dx_prod_row = dx_prod_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -337,8 +324,7 @@ def cumprod_backward_dx_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_b = dy_b // WIDE * WIDE
+    D, dy_b = D // WIDE * WIDE, dy_b // WIDE * WIDE
     dx_prod_row = dx_prod_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     b = row // D
@@ -363,8 +349,7 @@ def cumprod_backward_dx_part(
 ):  # fmt: skip
     """Program (part, row): dx_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_b = dy_b // WIDE * WIDE
+    D, dy_b = D // WIDE * WIDE, dy_b // WIDE * WIDE
     dx_prod_row = dx_prod_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -408,15 +393,8 @@ def choose_cumprod_backward_dx_prod(
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    512 if across else 1024,
-                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -424,19 +402,20 @@ def choose_cumprod_backward_dx_prod(
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))),
-            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+            ROWS=(ROWS := max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))),
+            BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(4, lib.pow2(cols)))
-    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-    num_warps = 4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2
-    return "blocks", dict(BLOCK=BLOCK, ROWS=ROWS, STAGES=1, num_warps=num_warps)
+    return "blocks", dict(
+        BLOCK=(BLOCK := min(1024, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK), STAGES=1,
+        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+    )  # fmt: skip
 
 
 def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
@@ -446,19 +425,18 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
     x = lib.reshaped(x, batch, D)
     dx_prod = dx_prod.view(batch * D, D)
     rows = batch * D
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    itemsize = dx_prod.element_size()
-    sms = lib.multiprocessors(x.device)
     variant, config = choose_cumprod_backward_dx_prod(
-        rows, cols, across, aligned, itemsize, sms,
+        rows=rows, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        itemsize=dx_prod.element_size(), sms=lib.multiprocessors(x.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        dx_prod_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dx_prod_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         cumprod_backward_dx_prod_part[grid](
             x, dx_prod_part, batch * D, D, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
@@ -469,7 +447,7 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_prod_scan[grid](
             x, dx_prod, batch * D, D, *x.stride(), *dx_prod.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dx_prod.stride(0)),
@@ -485,15 +463,8 @@ def choose_cumprod_backward_dx(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -501,20 +472,22 @@ def choose_cumprod_backward_dx(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -529,37 +502,37 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch * D)
     rows = batch * D
-    cols = D
-    across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dx_prod.device)
-    variant, config = choose_cumprod_backward_dx(rows, cols, across, aligned, sms)
+    variant, config = choose_cumprod_backward_dx(
+        rows=rows, cols=D, across=0 < dy.stride(0) < dy.stride(1),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
+        sms=lib.multiprocessors(dx_prod.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        dx_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dx_prod.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dx_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dx_prod.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         cumprod_backward_dx_part[grid](
             dy, dx_prod, dx_sum_part, batch * D, D, *dy.stride(), *dx_prod.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         cumprod_backward_dx_finish[grid](
             dx_sum_part, dx, batch * D, dx.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_rows[grid](
             dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         cumprod_backward_dx_loop[grid](
             dy, dx_prod, dx, batch * D, D, *dy.stride(), *dx_prod.stride(), dx.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx_prod.stride(0)),
@@ -643,7 +616,7 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=1,
+    lib=2,
     allocate=allocate_cumprod_backward,
     reference=cumprod_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),

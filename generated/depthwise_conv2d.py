@@ -30,10 +30,11 @@ def depthwise_conv2d_x_in_lines_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    x_in_lines_outer_at = x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
-    x_in_lines_middle_at = x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    x_in_lines_outer_at, x_in_lines_middle_at = (
+        x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
+        x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
+    )
     inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -218,12 +219,9 @@ def depthwise_conv2d_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Q = Q // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
-    x_1 = x_1 // WIDE * WIDE
-    x_2 = x_2 // WIDE * WIDE
-    y_0 = y_0 // WIDE * WIDE
-    y_1 = y_1 // WIDE * WIDE
+    Q, x_0 = Q // WIDE * WIDE, x_0 // WIDE * WIDE
+    x_1, x_2 = x_1 // WIDE * WIDE, x_2 // WIDE * WIDE
+    y_0, y_1 = y_0 // WIDE * WIDE, y_1 // WIDE * WIDE
     y_2 = y_2 // WIDE * WIDE
     tiles = tl.cdiv(Q, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -270,10 +268,11 @@ def choose_depthwise_conv2d_x_in_lines(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -282,7 +281,9 @@ def launch_depthwise_conv2d_x_in_lines(x, x_in_lines) -> None:
     x, x_in_lines = lib.three_dims(x, x_in_lines)
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
-    _, config = choose_depthwise_conv2d_x_in_lines(outer, middle, inner, turned)
+    _, config = choose_depthwise_conv2d_x_in_lines(
+        outer=outer, middle=middle, inner=inner, turned=turned,
+    )  # fmt: skip
     grid = (
         lib.cdiv(outer, config["OUTER"])
         * lib.cdiv(middle, config["ROWS"])
@@ -304,10 +305,10 @@ def choose_depthwise_conv2d(
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(lanes)))
-        STEPS = max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            STEPS=max(1, min(lib.pow2(along), 16 // (hop_q * hop_q), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -319,23 +320,23 @@ def choose_depthwise_conv2d(
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(256, lib.pow2(cols)))
-        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
-        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
-        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
+            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(cols)))
-        STEPS = max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
         )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
@@ -345,28 +346,16 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     S = w.shape[2]
     P = y.shape[2]
     Q = y.shape[3]
-    terms = R * S
     outer = N * P
-    lanes = C
-    span = C
-    along = Q
-    hop_q = stride
     lines = C * N
-    cols = Q
-    reach = Q + Q * stride + S
-    steps = P
-    hop_p = stride
-    apart = stride
-    dilation = 1
-    line = W
     rows = C * N * P
-    channels_last = x.stride(1) < x.stride(3)
-    stored_last = y.stride(1) < y.stride(3)
-    itemsize = x.element_size()
     variant, config = choose_depthwise_conv2d(
-        terms, outer, lanes, span, along, hop_q, lines, cols, reach, steps, hop_p, apart,
-        dilation, line, channels_last, stored_last, itemsize,
+        terms=R * S, outer=outer, lanes=C, span=C, along=Q, hop_q=stride, lines=lines, cols=Q,
+        reach=Q + Q * stride + S, steps=P, hop_p=stride, apart=stride, dilation=1, line=W,
+        channels_last=x.stride(1) < x.stride(3), stored_last=y.stride(1) < y.stride(3),
+        itemsize=x.element_size(),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant in ("runs", "window"):
         if x.stride(3) != 1:  # its lines lie apart
@@ -374,21 +363,13 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             launch_depthwise_conv2d_x_in_lines(x, x_in_lines)
             x = x_in_lines
     if variant == "channels":
-        grid = (
-            lib.cdiv(outer, config["ROWS"])
-            * lib.cdiv(Q, config["STEPS"])
-            * lib.cdiv(C, config["BLOCK"]),
-        )
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         depthwise_conv2d_channels[grid](
             x, w, b, y, N * P, Q, C, P, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, R=R, S=S, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "runs":
-        grid = (
-            lib.cdiv(lines, config["ROWS"])
-            * lib.cdiv(P, config["STEPS"])
-            * lib.cdiv(Q, config["BLOCK"]),
-        )
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         depthwise_conv2d_runs[grid](
             x, w, b, y, C * N, P, Q, C, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)), COMPUTE=COMPUTE,
@@ -397,17 +378,13 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (
-            lib.cdiv(lines, config["ROWS"])
-            * lib.cdiv(P, config["STEPS"])
-            * lib.cdiv(Q, config["BLOCK"]),
-        )
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(Q, BLOCK),)
         depthwise_conv2d_window[grid](
             x, w, b, y, C * N, P, Q, C, H, W, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, R=R, S=S, stride=stride, pad=pad, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Q, config["BLOCK"]),)
+        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(Q, BLOCK),)
         depthwise_conv2d_box[grid](
             x, w, b, y, C * N * P, Q, R, S, C * P, P, C, H, W, *x.stride(), *w.stride(),
             b.stride(0), *y.stride(),
@@ -531,7 +508,7 @@ def depthwise_conv2d_torch(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_depthwise_conv2d,
     reference=depthwise_conv2d_reference,
     equals=depthwise_conv2d_torch,
@@ -568,10 +545,11 @@ def depthwise_conv2d_backward_dx_dy_in_lines_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_DY_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
-    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
-    dy_in_lines_outer_at = dy_in_lines_outer_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
-    dy_in_lines_middle_at = dy_in_lines_middle_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
+    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
+    dy_in_lines_outer_at, dy_in_lines_middle_at = (
+        dy_in_lines_outer_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES,
+        dy_in_lines_middle_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES,
+    )
     inner = inner // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -715,12 +693,9 @@ def depthwise_conv2d_backward_dx_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    W = W // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
-    dy_1 = dy_1 // WIDE * WIDE
-    dy_2 = dy_2 // WIDE * WIDE
-    dx_0 = dx_0 // WIDE * WIDE
-    dx_1 = dx_1 // WIDE * WIDE
+    W, dy_0 = W // WIDE * WIDE, dy_0 // WIDE * WIDE
+    dy_1, dy_2 = dy_1 // WIDE * WIDE, dy_2 // WIDE * WIDE
+    dx_0, dx_1 = dx_0 // WIDE * WIDE, dx_1 // WIDE * WIDE
     dx_2 = dx_2 // WIDE * WIDE
     tiles = tl.cdiv(W, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -766,12 +741,9 @@ def depthwise_conv2d_backward_dw_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    S = S // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
-    x_1 = x_1 // WIDE * WIDE
-    x_2 = x_2 // WIDE * WIDE
-    dw_0 = dw_0 // WIDE * WIDE
-    dw_1 = dw_1 // WIDE * WIDE
+    S, x_0 = S // WIDE * WIDE, x_0 // WIDE * WIDE
+    x_1, x_2 = x_1 // WIDE * WIDE, x_2 // WIDE * WIDE
+    dw_0, dw_1 = dw_0 // WIDE * WIDE, dw_1 // WIDE * WIDE
     tiles = tl.cdiv(S, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -808,8 +780,7 @@ def depthwise_conv2d_backward_db_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -828,8 +799,7 @@ def depthwise_conv2d_backward_db_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -855,8 +825,7 @@ def depthwise_conv2d_backward_db_part(
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -910,10 +879,11 @@ def choose_depthwise_conv2d_backward_dx_dy_in_lines(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -923,7 +893,7 @@ def launch_depthwise_conv2d_backward_dx_dy_in_lines(dy, dy_in_lines) -> None:
     outer, middle, inner = dy_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dy_in_lines))
     _, config = choose_depthwise_conv2d_backward_dx_dy_in_lines(
-        outer, middle, inner, turned,
+        outer=outer, middle=middle, inner=inner, turned=turned,
     )  # fmt: skip
     grid = (
         lib.cdiv(outer, config["OUTER"])
@@ -945,21 +915,22 @@ def choose_depthwise_conv2d_backward_dx(
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(lanes)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
@@ -969,23 +940,18 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     S = w.shape[2]
     P = dy.shape[2]
     Q = dy.shape[3]
-    terms = R * S
     outer = H * N * W
-    lanes = C
-    span = C
     lines = C * H * N
-    cols = W
-    reach = S + 2 * W
     rows = C * H * N
-    channels_last = dy.stride(1) < dy.stride(3)
-    stored_last = dx.stride(1) < dx.stride(3)
-    itemsize = dy.element_size()
     variant, config = choose_depthwise_conv2d_backward_dx(
-        terms, outer, lanes, span, lines, cols, reach, channels_last, stored_last, itemsize,
+        terms=R * S, outer=outer, lanes=C, span=C, lines=lines, cols=W, reach=S + 2 * W,
+        channels_last=dy.stride(1) < dy.stride(3), stored_last=dx.stride(1) < dx.stride(3),
+        itemsize=dy.element_size(),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "channels":
-        grid = (lib.cdiv(outer, config["ROWS"]) * lib.cdiv(C, config["STEPS"] * config["BLOCK"]),)
+        grid = (lib.cdiv(outer, ROWS) * lib.cdiv(C, config["STEPS"] * BLOCK),)
         depthwise_conv2d_backward_dx_channels[grid](
             dy, w, dx, H * N * W, C, H * W, W, H, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             COMPUTE=COMPUTE, R=R, S=S, pad=pad, stride=stride, enable_fp_fusion=True, **config,
@@ -995,13 +961,13 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             dy_in_lines = torch.empty((N, C, P, Q), dtype=dy.dtype, device=dy.device)
             launch_depthwise_conv2d_backward_dx_dy_in_lines(dy, dy_in_lines)
             dy = dy_in_lines
-        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(W, config["STEPS"] * config["BLOCK"]),)
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(W, config["STEPS"] * BLOCK),)
         depthwise_conv2d_backward_dx_window[grid](
             dy, w, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *w.stride(), *dx.stride(),
             COMPUTE=COMPUTE, R=R, S=S, pad=pad, stride=stride, enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(W, config["BLOCK"]),)
+        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(W, BLOCK),)
         depthwise_conv2d_backward_dx_box[grid](
             dy, w, dx, C * H * N, W, R, S, C * H, H, C, P, Q, *dy.stride(), *w.stride(),
             *dx.stride(),
@@ -1014,8 +980,9 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
 def choose_depthwise_conv2d_backward_dw(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
@@ -1026,8 +993,7 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     P = dy.shape[2]
     Q = dy.shape[3]
     rows = C * R
-    cols = S
-    _, config = choose_depthwise_conv2d_backward_dw(cols)
+    _, config = choose_depthwise_conv2d_backward_dw(cols=S)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(S, config["BLOCK"]),)
     depthwise_conv2d_backward_dw_box[grid](
@@ -1047,31 +1013,23 @@ def choose_depthwise_conv2d_backward_db(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -1081,10 +1039,15 @@ def choose_depthwise_conv2d_backward_db(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
@@ -1094,42 +1057,38 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
     P = dy.shape[2]
     Q = dy.shape[3]
     dy = lib.reshaped(dy, N, C, P * Q)
-    rows = C
-    cols = N * P * Q
-    col_run = P * Q
-    col_runs = N
-    across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
+    aligned = math.gcd(N * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_depthwise_conv2d_backward_db(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=C, cols=N * P * Q, col_run=P * Q, col_runs=N,
+        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
+        sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(C, ROWS))
         depthwise_conv2d_backward_db_part[grid](
             dy, db_sum_part, C, N, P * Q, *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
         depthwise_conv2d_backward_db_finish[grid](
             db_sum_part, db, C, db.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(C, config["ROWS"]),)
+        grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_rows[grid](
             dy, db, C, N * P * Q, P * Q, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, N * P * Q, dy.stride(0), dy.stride(1)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(C, config["ROWS"]),)
+        grid = (lib.cdiv(C, ROWS),)
         depthwise_conv2d_backward_db_loop[grid](
             dy, db, C, N, P * Q, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, P * Q, dy.stride(0), dy.stride(1)),
@@ -1290,7 +1249,7 @@ def depthwise_conv2d_backward_reference(
 
 @runtime.op(
     "specs/depthwise_conv2d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_depthwise_conv2d_backward,
     reference=depthwise_conv2d_backward_reference,
     linear=(("dy",),),

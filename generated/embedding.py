@@ -27,8 +27,7 @@ def embedding_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    table_0 = table_0 // WIDE * WIDE
+    D, table_0 = D // WIDE * WIDE, table_0 // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -44,10 +43,9 @@ def embedding_tile(
 def choose_embedding(cols: int, aligned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # rows of the fastest axis
-    BLOCK = min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))
     return "tile", dict(
-        BLOCK=BLOCK, ROWS=max(1, (2048 if aligned else 1024) // BLOCK),
-        num_warps=4 if aligned else 2,
+        BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (2048 if aligned else 1024) // BLOCK), num_warps=4 if aligned else 2,
     )  # fmt: skip
 
 
@@ -55,9 +53,9 @@ def launch_embedding(table, idx, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     V, D = table.shape
     N = idx.shape[0]
-    cols = D
-    aligned = math.gcd(cols, y.stride(0)) * y.element_size() % 8 == 0
-    _, config = choose_embedding(cols, aligned)
+    _, config = choose_embedding(
+        cols=D, aligned=math.gcd(D, y.stride(0)) * y.element_size() % 8 == 0,
+    )  # fmt: skip
     COMPUTE = tl.float64 if table.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     embedding_tile[grid](
@@ -123,7 +121,7 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/embedding.op",
-    lib=1,
+    lib=2,
     allocate=allocate_embedding,
     reference=embedding_reference,
     equals=embedding_torch,
@@ -151,8 +149,7 @@ def embedding_backward_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
+    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
     dtable_0 = dtable_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -173,8 +170,7 @@ def embedding_backward_scatter(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
+    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
     dtable_sum_0 = dtable_sum_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -197,8 +193,7 @@ def embedding_backward_epilogue(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dtable_sum_0 = dtable_sum_0 // WIDE * WIDE
+    D, dtable_sum_0 = D // WIDE * WIDE, dtable_sum_0 // WIDE * WIDE
     dtable_0 = dtable_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -216,10 +211,11 @@ def embedding_backward_deal(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
-    dtable_sum_copies_0 = dtable_sum_copies_0 // WIDE * WIDE
-    dtable_sum_copies_1 = dtable_sum_copies_1 // WIDE * WIDE
+    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
+    dtable_sum_copies_0, dtable_sum_copies_1 = (
+        dtable_sum_copies_0 // WIDE * WIDE,
+        dtable_sum_copies_1 // WIDE * WIDE,
+    )
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -246,10 +242,8 @@ def embedding_backward_merge(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    dtable_sum_copies_0 = dtable_sum_copies_0 // WIDE * WIDE
-    dtable_sum_copies_1 = dtable_sum_copies_1 // WIDE * WIDE
-    dtable_0 = dtable_0 // WIDE * WIDE
+    rows, dtable_sum_copies_0 = rows // WIDE * WIDE, dtable_sum_copies_0 // WIDE * WIDE
+    dtable_sum_copies_1, dtable_0 = dtable_sum_copies_1 // WIDE * WIDE, dtable_0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < COPIES)
@@ -274,41 +268,45 @@ def choose_embedding_backward(
     """The variant for one call and its config; first match wins."""
     # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
     if places <= 32768 and points * width > 16 * places and not deterministic:
-        BLOCK = min(1024, max(16, lib.pow2(width)))
-        return "copies", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
+        return "copies", dict(
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(width)))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=4,
+        )  # fmt: skip
     # straight into dtable: terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
     if stored_bytes == added_bytes and not deterministic:
-        BLOCK = min(1024, max(16, lib.pow2(width)))
-        return "direct", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
+        return "direct", dict(
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(width)))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=4,
+        )  # fmt: skip
     # terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
     if not deterministic:
-        BLOCK = min(1024, max(16, lib.pow2(width)))
-        return "scatter", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
+        return "scatter", dict(
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(width)))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=4,
+        )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_embedding_backward(table, idx, dy, dtable) -> None:
     """Computes dtable by the variant that fits, unchecked."""
     V, D = table.shape
     N = idx.shape[0]
-    cols = D
-    points = N
-    width = D
     places = D * V
     COPIES = max(1, min(128, 131072 // (max(1, D * V))))
-    stored_bytes = dtable.element_size()
-    added_bytes = 8 if torch.float64 in (table.dtype, dy.dtype) else 4
-    deterministic = torch.are_deterministic_algorithms_enabled()
     variant, config = choose_embedding_backward(
-        cols, points, width, places, stored_bytes, added_bytes, deterministic,
+        cols=D, points=N, width=D, places=places, stored_bytes=dtable.element_size(),
+        added_bytes=8 if torch.float64 in (table.dtype, dy.dtype) else 4,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (table.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (table.dtype, dy.dtype) else tl.float32
     if variant == "copies":
         dtable_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_deal[grid](
             idx, dy, dtable_sum_copies, N, D, COPIES, V, idx.stride(0), *dy.stride(),
             dtable_sum_copies.stride(0), dtable_sum_copies.stride(1), dtable_sum_copies.stride(2),
@@ -326,7 +324,7 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
         )  # fmt: skip
     elif variant == "direct":
         dtable_sum = dtable.zero_()
-        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_scatter[grid](
             idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
@@ -334,20 +332,20 @@ def launch_embedding_backward(table, idx, dy, dtable) -> None:
         )  # fmt: skip
     elif variant == "scatter":
         dtable_sum = torch.zeros((V, D), dtype=compute, device=dy.device)
-        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_scatter[grid](
             idx, dy, dtable_sum, N, D, V, idx.stride(0), *dy.stride(), *dtable_sum.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dtable_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(V, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_epilogue[grid](
             dtable_sum, dtable, V, D, *dtable_sum.stride(), *dtable.stride(),
             WIDE=math.gcd(16, D, dtable_sum.stride(0), dtable.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(V, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         embedding_backward_box[grid](
             dy, idx, dtable, V, D, N, *dy.stride(), idx.stride(0), *dtable.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dtable.stride(0)),
@@ -415,7 +413,7 @@ def embedding_backward_reference(
 
 @runtime.op(
     "specs/embedding.op",
-    lib=1,
+    lib=2,
     allocate=allocate_embedding_backward,
     reference=embedding_backward_reference,
     linear=(("table", "dy"),),

@@ -25,8 +25,7 @@ def exclusive_cumsum_scan(
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
+    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -49,8 +48,7 @@ def exclusive_cumsum_part(
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of y_sum."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
+    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -72,8 +70,7 @@ def exclusive_cumsum_finish(
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
+    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -103,15 +100,8 @@ def choose_exclusive_cumsum(
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    512 if across else 1024,
-                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -119,19 +109,20 @@ def choose_exclusive_cumsum(
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))),
-            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+            ROWS=(ROWS := max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))),
+            BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(4, lib.pow2(cols)))
-    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-    num_warps = 4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2
-    return "blocks", dict(BLOCK=BLOCK, ROWS=ROWS, STAGES=1, num_warps=num_warps)
+    return "blocks", dict(
+        BLOCK=(BLOCK := min(1024, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK), STAGES=1,
+        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+    )  # fmt: skip
 
 
 def launch_exclusive_cumsum(x, y) -> None:
@@ -140,18 +131,18 @@ def launch_exclusive_cumsum(x, y) -> None:
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < y.stride(0) < y.stride(1)
-    aligned = math.gcd(cols, y.stride(0)) * y.element_size() % 8 == 0
-    itemsize = y.element_size()
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_exclusive_cumsum(rows, cols, across, aligned, itemsize, sms)
+    variant, config = choose_exclusive_cumsum(
+        rows=batch, cols=D, across=0 < y.stride(0) < y.stride(1),
+        aligned=math.gcd(D, y.stride(0)) * y.element_size() % 8 == 0, itemsize=y.element_size(),
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         exclusive_cumsum_part[grid](
             x, y_sum_part, batch, D, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
@@ -162,7 +153,7 @@ def launch_exclusive_cumsum(x, y) -> None:
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         exclusive_cumsum_scan[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
@@ -208,7 +199,7 @@ def exclusive_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/exclusive_cumsum.op",
-    lib=1,
+    lib=2,
     allocate=allocate_exclusive_cumsum,
     reference=exclusive_cumsum_reference,
     equals=exclusive_cumsum_torch,
@@ -238,8 +229,7 @@ def exclusive_cumsum_backward_scan(
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
+    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
@@ -267,8 +257,7 @@ def exclusive_cumsum_backward_part(
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of dx_sum."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
+    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -290,8 +279,7 @@ def exclusive_cumsum_backward_finish(
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
+    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -326,15 +314,8 @@ def choose_exclusive_cumsum_backward(
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    512 if across else 1024,
-                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -342,10 +323,10 @@ def choose_exclusive_cumsum_backward(
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS, BLOCK=max(16, min(1024 // ROWS, lib.pow2(cols))),
-            STAGES=3 if itemsize <= 2 else 1, num_warps=2, RUN=1,
+            ROWS=(ROWS := max(1, min(64, lib.pow2(rows)))),
+            BLOCK=max(16, min(1024 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
+            num_warps=2, RUN=1,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
@@ -353,11 +334,11 @@ def choose_exclusive_cumsum_backward(
             ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize),
         )  # fmt: skip
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(16, lib.pow2(cols)))
-    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
-    num_warps = 4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2
     return "blocks", dict(
-        BLOCK=BLOCK, ROWS=ROWS, STAGES=3 if cols > BLOCK else 1, num_warps=num_warps,
+        BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols)))),
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+        STAGES=3 if cols > BLOCK else 1,
+        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
         RUN=min(8, 16 // itemsize),
     )  # fmt: skip
 
@@ -368,25 +349,22 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
     batch = math.prod(dx.shape[:-1])
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < dx.stride(0) < dx.stride(1)
-    aligned = math.gcd(cols, dx.stride(0)) * dx.element_size() % 8 == 0
-    itemsize = dx.element_size()
-    sms = lib.multiprocessors(dy.device)
     variant, config = choose_exclusive_cumsum_backward(
-        rows, cols, across, aligned, itemsize, sms,
+        rows=batch, cols=D, across=0 < dx.stride(0) < dx.stride(1),
+        aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
+        itemsize=dx.element_size(), sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "split":
-        dx_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dx_sum_part = torch.empty((batch, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         exclusive_cumsum_backward_part[grid](
             dy, dx_sum_part, batch, D, *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0)), enable_fp_fusion=True,
-            ROWS=config["ROWS"], BLOCK=config["BLOCK"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], STAGES=config["STAGES"], num_warps=config["num_warps"],
+            **lib.config_without(config, "RUN"),
         )  # fmt: skip
         exclusive_cumsum_backward_finish[grid](
             dx_sum_part, dy, dx, batch, D, *dy.stride(), *dx.stride(),
@@ -394,7 +372,7 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         exclusive_cumsum_backward_scan[grid](
             dy, dx, batch, D, *dy.stride(), *dx.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), dx.stride(0)),
@@ -441,7 +419,7 @@ def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/exclusive_cumsum.op",
-    lib=1,
+    lib=2,
     allocate=allocate_exclusive_cumsum_backward,
     reference=exclusive_cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

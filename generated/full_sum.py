@@ -95,15 +95,8 @@ def choose_full_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -111,14 +104,13 @@ def choose_full_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -128,7 +120,10 @@ def choose_full_sum(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -140,36 +135,35 @@ def launch_full_sum(x, y) -> None:
     batch = math.prod(x.shape)
     (x,) = lib.flattened(x)
     rows = 1
-    cols = batch
-    across = False
-    aligned = cols * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_full_sum(rows, cols, across, aligned, sms)
+    variant, config = choose_full_sum(
+        rows=rows, cols=batch, across=False, aligned=batch * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         full_sum_part[grid](
             x, y_sum_part, batch, x.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         full_sum_finish[grid](
             y_sum_part, y,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         full_sum_rows[grid](
             x, y, batch, x.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         full_sum_loop[grid](
             x, y, batch, x.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
@@ -209,7 +203,7 @@ def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=1,
+    lib=2,
     allocate=allocate_full_sum,
     reference=full_sum_reference,
     equals=full_sum_torch,
@@ -261,8 +255,7 @@ def full_sum_backward_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
-    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
+    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
     inner = inner // WIDE_DX * WIDE_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -299,10 +292,11 @@ def choose_full_sum_backward(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -311,15 +305,17 @@ def launch_full_sum_backward(x, dx, dy) -> None:
     (dx,) = lib.three_dims(dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (dx,))
-    itemsize = dx.element_size()
-    variant, config = choose_full_sum_backward(outer, middle, inner, turned, itemsize)
+    variant, config = choose_full_sum_backward(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (dx,)), itemsize=dx.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(dy, torch.Tensor):
         # A Python number reaches a kernel as f32.
         dy = torch.full((), dy, dtype=torch.float64, device=dx.device)
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         full_sum_backward_flat[grid](
             dx, dy, total, dx.stride(2),
             DY_IS_TENSOR=isinstance(dy, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -329,7 +325,7 @@ def launch_full_sum_backward(x, dx, dy) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         full_sum_backward_strided[grid](
             dx, dy, outer, middle, inner, *dx.stride(),
@@ -372,7 +368,7 @@ def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> to
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=1,
+    lib=2,
     allocate=allocate_full_sum_backward,
     reference=full_sum_backward_reference,
     batch=runtime.Batch({"x": (0, 0)}, (0,)),

@@ -48,10 +48,8 @@ def gelu_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    y_outer_at = y_outer_at // WIDE_Y * WIDE_Y
-    y_middle_at = y_middle_at // WIDE_Y * WIDE_Y
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
     inner = inner // WIDE_Y * WIDE_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -91,10 +89,11 @@ def choose_gelu(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -103,12 +102,14 @@ def launch_gelu(x, y) -> None:
     x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y))
-    itemsize = x.element_size()
-    variant, config = choose_gelu(outer, middle, inner, turned, itemsize)
+    variant, config = choose_gelu(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y)), itemsize=x.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         gelu_flat[grid](
             x, y, total, x.stride(2), y.stride(2),
             HALF=x.element_size() == 2, COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
@@ -117,7 +118,7 @@ def launch_gelu(x, y) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         gelu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
@@ -160,7 +161,7 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_gelu,
     reference=gelu_reference,
     equals=gelu_torch,
@@ -217,12 +218,9 @@ def gelu_backward_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_X, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
-    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
-    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
+    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
     inner = inner // WIDE_DX * WIDE_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -266,10 +264,11 @@ def choose_gelu_backward(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -278,12 +277,15 @@ def launch_gelu_backward(x, dy, dx) -> None:
     dy, x, dx = lib.three_dims(dy, x, dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, x, dx))
-    itemsize = dy.element_size()
-    variant, config = choose_gelu_backward(outer, middle, inner, turned, itemsize)
+    variant, config = choose_gelu_backward(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (dy, x, dx)),
+        itemsize=dy.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         gelu_backward_flat[grid](
             dy, x, dx, total, dy.stride(2), x.stride(2), dx.stride(2),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, **config,
@@ -292,7 +294,7 @@ def launch_gelu_backward(x, dy, dx) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         gelu_backward_strided[grid](
             dy, x, dx, outer, middle, inner, *dy.stride(), *x.stride(), *dx.stride(),
@@ -342,7 +344,7 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/gelu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_gelu_backward,
     reference=gelu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

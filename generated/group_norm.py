@@ -30,8 +30,7 @@ def group_norm_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -59,8 +58,7 @@ def group_norm_lines(
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
@@ -96,8 +94,7 @@ def group_norm_lines_loop(
 ):  # fmt: skip
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -141,8 +138,7 @@ def group_norm_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -190,8 +186,7 @@ def group_norm_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -225,8 +220,7 @@ def group_norm_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -270,8 +264,7 @@ def group_norm_channels_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_n = x_n // WIDE * WIDE
-    x_c1 = x_c1 // WIDE * WIDE
+    x_n, x_c1 = x_n // WIDE * WIDE, x_c1 // WIDE * WIDE
     x_c0 = x_c0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -308,12 +301,9 @@ def group_norm_channels_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_n = x_n // WIDE * WIDE
-    x_c1 = x_c1 // WIDE * WIDE
-    x_c0 = x_c0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    y_c1 = y_c1 // WIDE * WIDE
-    y_c0 = y_c0 // WIDE * WIDE
+    x_n, x_c1 = x_n // WIDE * WIDE, x_c1 // WIDE * WIDE
+    x_c0, y_n = x_c0 // WIDE * WIDE, y_n // WIDE * WIDE
+    y_c1, y_c0 = y_c1 // WIDE * WIDE, y_c0 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -355,12 +345,9 @@ def group_norm_channels_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_n = x_n // WIDE * WIDE
-    x_c1 = x_c1 // WIDE * WIDE
-    x_c0 = x_c0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    y_c1 = y_c1 // WIDE * WIDE
-    y_c0 = y_c0 // WIDE * WIDE
+    x_n, x_c1 = x_n // WIDE * WIDE, x_c1 // WIDE * WIDE
+    x_c0, y_n = x_c0 // WIDE * WIDE, y_n // WIDE * WIDE
+    y_c1, y_c0 = y_c1 // WIDE * WIDE, y_c0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
@@ -392,12 +379,9 @@ def group_norm_channels_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_n = x_n // WIDE * WIDE
-    x_c1 = x_c1 // WIDE * WIDE
-    x_c0 = x_c0 // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
-    y_c1 = y_c1 // WIDE * WIDE
-    y_c0 = y_c0 // WIDE * WIDE
+    x_n, x_c1 = x_n // WIDE * WIDE, x_c1 // WIDE * WIDE
+    x_c0, y_n = x_c0 // WIDE * WIDE, y_n // WIDE * WIDE
+    y_c1, y_c0 = y_c1 // WIDE * WIDE, y_c0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
@@ -451,8 +435,9 @@ def choose_group_norm(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
     ):
-        BLOCK = max(16, lib.pow2(col_run))
-        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
+        return "lines_loop", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(col_run))), LINES=16384 // BLOCK, num_warps=8,
+        )  # fmt: skip
     # a row fits in registers, its runs as lines
     if (
         not channels_last
@@ -460,48 +445,49 @@ def choose_group_norm(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = lib.pow2(col_runs)
-        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
+            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if not channels_last and rows < 2 * sms and cols > 8192:
-        BLOCK = min(1024, max(16, lib.pow2(col_run)))
-        ROWS = min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1, min(256, lib.cdiv(16 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK))
-            )
-        )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256), num_warps=4,
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
+            ROWS=(ROWS := min(16, 4096 // BLOCK)),
+            PARTS=(PARTS := lib.spread(16 * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
+            num_warps=4,
         )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     if not channels_last:
-        BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
-        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+        return "loop", dict(
+            BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across and cols <= 4096:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "channels_rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
         BLOCK = 256
@@ -528,15 +514,10 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     bias = lib.reshaped(bias, groups, Cg)
     gain = lib.reshaped(gain, groups, Cg)
     rows = N * groups
-    cols = batch * Cg
-    col_run = batch
-    col_runs = Cg
-    channels_last = y.stride(1) < y.stride(-1)
-    across = False
-    aligned = cols * y.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
     variant, config = choose_group_norm(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+        rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
+        channels_last=y.stride(1) < y.stride(-1), across=False,
+        aligned=batch * Cg * y.element_size() % 8 == 0, sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
@@ -564,17 +545,17 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
+        PARTS = config["PARTS"]
         x = lib.reshaped(x, N * groups, batch * Cg)
         y = y.view(N * groups, batch * Cg)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         group_norm_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         group_norm_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, N * groups, Cg, batch,
@@ -615,18 +596,18 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
+        PARTS = config["PARTS"]
         x = lib.reshaped(x, N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         group_norm_channels_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, N * groups, batch * Cg, Cg, *x.stride(),
             PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64, COMPUTE=COMPUTE, groups=groups,
             WIDE=math.gcd(16, x.stride(0), x.stride(1), x.stride(2)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         group_norm_channels_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, N * groups, batch * Cg,
@@ -751,7 +732,7 @@ def group_norm_torch(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
@@ -793,8 +774,7 @@ def group_norm_backward_mu_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -828,8 +808,7 @@ def group_norm_backward_mu_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -875,8 +854,7 @@ def group_norm_backward_mu_sum_part1(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -909,8 +887,7 @@ def group_norm_backward_mu_sum_part2(
 ):  # fmt: skip
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
@@ -985,8 +962,7 @@ def group_norm_backward_dy_rsqrt_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1007,8 +983,7 @@ def group_norm_backward_dy_rsqrt_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     nc1 = row // Cg
@@ -1033,8 +1008,7 @@ def group_norm_backward_dy_rsqrt_sum_part(
 ):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -1079,8 +1053,7 @@ def group_norm_backward_dvar_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg = Cg // WIDE * WIDE
-    dy_rsqrt_sum_row = dy_rsqrt_sum_row // WIDE * WIDE
+    Cg, dy_rsqrt_sum_row = Cg // WIDE * WIDE, dy_rsqrt_sum_row // WIDE * WIDE
     gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1110,8 +1083,7 @@ def group_norm_backward_dvar_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg = Cg // WIDE * WIDE
-    dy_rsqrt_sum_row = dy_rsqrt_sum_row // WIDE * WIDE
+    Cg, dy_rsqrt_sum_row = Cg // WIDE * WIDE, dy_rsqrt_sum_row // WIDE * WIDE
     gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1142,8 +1114,7 @@ def group_norm_backward_dvar_sum_part(
 ):  # fmt: skip
     """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    Cg = Cg // WIDE * WIDE
-    dy_rsqrt_sum_row = dy_rsqrt_sum_row // WIDE * WIDE
+    Cg, dy_rsqrt_sum_row = Cg // WIDE * WIDE, dy_rsqrt_sum_row // WIDE * WIDE
     gain_c1 = gain_c1 // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -1202,12 +1173,9 @@ def group_norm_backward_dx_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1253,12 +1221,9 @@ def group_norm_backward_dx_lines(
 ):  # fmt: skip
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64)
     line = tl.arange(0, LINES)[:, None]
@@ -1322,12 +1287,9 @@ def group_norm_backward_dx_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1401,10 +1363,8 @@ def group_norm_backward_dx_part(
 ):  # fmt: skip
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1455,12 +1415,9 @@ def group_norm_backward_dx_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1512,10 +1469,8 @@ def group_norm_backward_dx_channels_part(
 ):  # fmt: skip
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -1562,12 +1517,9 @@ def group_norm_backward_dx_channels_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -1619,12 +1571,9 @@ def group_norm_backward_dx_channels_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1670,12 +1619,9 @@ def group_norm_backward_dx_channels_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
+    x_row, dx_n = x_row // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1853,40 +1799,37 @@ def choose_group_norm_backward_mu_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
             MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(256 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(256 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=32 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps, groups) -> None:
@@ -1902,49 +1845,45 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     var_sum = var_sum.view(N * groups)
     dmu_sum = dmu_sum.view(N * groups)
     rows = N * groups
-    cols = batch * Cg
-    col_run = batch
-    col_runs = Cg
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
+    aligned = math.gcd(batch * Cg, x.stride(0)) * x.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_mu_sum(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
+        across=0 < x.stride(0) < x.stride(1), aligned=aligned,
+        sms=lib.multiprocessors(x.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "split":
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         group_norm_backward_mu_sum_part1[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, N * groups, Cg, batch, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES", "MERGE"),
         )  # fmt: skip
         group_norm_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dy, gain, dmu_sum_part, eps, N * groups, Cg,
             batch, batch * Cg, *dy.stride(), *gain.stride(),
             COMPUTE=COMPUTE, groups=groups, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            WIDE=math.gcd(16, batch, dy.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            LANES=config["LANES"], num_warps=config["num_warps"],
+            WIDE=math.gcd(16, batch, dy.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         group_norm_backward_mu_sum_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, mu_sum, var_sum, dmu_sum_part, dmu_sum,
             N * groups, batch * Cg, mu_sum.stride(0), var_sum.stride(0), dmu_sum.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK", "LANES"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_mu_sum_rows[grid](
             x, mu_sum, var_sum, dy, gain, dmu_sum, eps, N * groups, batch * Cg, batch, *x.stride(),
             mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(), dmu_sum.stride(0),
@@ -1953,7 +1892,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_mu_sum_loop[grid](
             x, mu_sum, var_sum, dy, gain, dmu_sum, eps, N * groups, Cg, batch, batch * Cg,
             *x.stride(), mu_sum.stride(0), var_sum.stride(0), *dy.stride(), *gain.stride(),
@@ -1971,15 +1910,8 @@ def choose_group_norm_backward_dy_rsqrt_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1987,20 +1919,22 @@ def choose_group_norm_backward_dy_rsqrt_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -2018,33 +1952,31 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     x = lib.reshaped(x, Cg * N * groups, batch)
     dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
-    cols = batch
-    across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
+    aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_dy_rsqrt_sum(
-        rows, cols, across, aligned, sms,
+        rows=rows, cols=batch, across=0 < dy.stride(0) < dy.stride(1), aligned=aligned,
+        sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        dy_rsqrt_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         group_norm_backward_dy_rsqrt_sum_part[grid](
             dy, x, mu_sum, dy_rsqrt_sum_part, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
             *x.stride(), mu_sum.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, dy.stride(0), x.stride(0)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         group_norm_backward_dy_rsqrt_sum_finish[grid](
             dy_rsqrt_sum_part, dy_rsqrt_sum, Cg * N * groups, dy_rsqrt_sum.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dy_rsqrt_sum_rows[grid](
             dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
             *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
@@ -2052,7 +1984,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dy_rsqrt_sum_loop[grid](
             dy, x, mu_sum, dy_rsqrt_sum, Cg * N * groups, batch, Cg, batch * Cg, *dy.stride(),
             *x.stride(), mu_sum.stride(0), dy_rsqrt_sum.stride(0),
@@ -2069,15 +2001,8 @@ def choose_group_norm_backward_dvar_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2085,20 +2010,22 @@ def choose_group_norm_backward_dvar_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -2118,36 +2045,37 @@ def launch_group_norm_backward_dvar_sum(
     gain = lib.reshaped(gain, groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
-    cols = Cg
-    across = 0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1)
-    aligned = math.gcd(cols, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
-    sms = lib.multiprocessors(var_sum.device)
-    variant, config = choose_group_norm_backward_dvar_sum(rows, cols, across, aligned, sms)
+    aligned = math.gcd(Cg, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
+    variant, config = choose_group_norm_backward_dvar_sum(
+        rows=rows, cols=Cg, across=0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1),
+        aligned=aligned, sms=lib.multiprocessors(var_sum.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        dvar_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dvar_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         group_norm_backward_dvar_sum_part[grid](
             var_sum, dy_rsqrt_sum, gain, dvar_sum_part, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, groups=groups,
             WIDE=math.gcd(16, Cg, dy_rsqrt_sum.stride(0), gain.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         group_norm_backward_dvar_sum_finish[grid](
             var_sum, dvar_sum_part, dvar_sum, eps, N * groups, batch * Cg, var_sum.stride(0),
             dvar_sum.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, enable_fp_fusion=True,
-            PARTS=config["PARTS"], MERGE=config["MERGE"], num_warps=config["num_warps"],
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dvar_sum_rows[grid](
             var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
@@ -2156,7 +2084,7 @@ def launch_group_norm_backward_dvar_sum(
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_dvar_sum_loop[grid](
             var_sum, dy_rsqrt_sum, gain, dvar_sum, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), *dy_rsqrt_sum.stride(), *gain.stride(), dvar_sum.stride(0),
@@ -2178,10 +2106,9 @@ def choose_group_norm_backward_dx(
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) <= min(32768, 2 * lib.pow2(cols))
         and not across
     ):
-        LINES = lib.pow2(col_runs)
-        BLOCK = max(16, lib.pow2(col_run))
         return "lines", dict(
-            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024)),
+            LINES=(LINES := lib.pow2(col_runs)), BLOCK=(BLOCK := max(16, lib.pow2(col_run))),
+            num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if (
@@ -2191,51 +2118,40 @@ def choose_group_norm_backward_dx(
     ):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, LANES=max(PARTS, 256),
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
             num_warps=8 if across else 4,
         )  # fmt: skip
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     if not channels_last:
-        BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-        return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+        return "loop", dict(
+            BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+            ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2243,20 +2159,22 @@ def choose_group_norm_backward_dx(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "channels_across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "channels_rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "channels_loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -2278,15 +2196,10 @@ def launch_group_norm_backward_dx(
     dgain = dgain.view(Cg * groups)
     dbias = dbias.view(Cg * groups)
     rows = Cg * groups
-    cols = batch * N
-    col_run = batch
-    col_runs = N
-    channels_last = dx.stride(1) < dx.stride(-1)
-    across = dx.stride(1) < dx.stride(-1)
-    aligned = cols * dx.element_size() % 8 == 0
-    sms = lib.multiprocessors(dmu_sum.device)
     variant, config = choose_group_norm_backward_dx(
-        rows, cols, col_run, col_runs, channels_last, across, aligned, sms,
+        rows=rows, cols=batch * N, col_run=batch, col_runs=N,
+        channels_last=dx.stride(1) < dx.stride(-1), across=dx.stride(1) < dx.stride(-1),
+        aligned=batch * N * dx.element_size() % 8 == 0, sms=lib.multiprocessors(dmu_sum.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -2305,16 +2218,16 @@ def launch_group_norm_backward_dx(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        dgain_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dmu_sum.device)
-        dbias_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dmu_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
+        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         group_norm_backward_dx_part[grid](
             dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, Cg * groups, N, batch, Cg,
             batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         group_norm_backward_dx_finish[grid](
             dgain_sum_part, dbias_sum_part, dgain, dbias, dy, gain, var_sum, dvar_sum, x, mu_sum,
@@ -2348,17 +2261,17 @@ def launch_group_norm_backward_dx(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
-        dgain_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dmu_sum.device)
-        dbias_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dmu_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dgain_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
+        dbias_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dmu_sum.device)
+        grid = (PARTS, lib.cdiv(rows, config["ROWS"]))
         group_norm_backward_dx_channels_part[grid](
             dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, Cg * groups, batch * N,
             batch, Cg, batch * Cg, *dy.stride(), *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64, COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch * N, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         group_norm_backward_dx_channels_finish[grid](
             dgain_sum_part, dbias_sum_part, dgain, dbias, dy, gain, var_sum, dvar_sum, x, mu_sum,
@@ -2404,31 +2317,23 @@ def choose_group_norm_backward_deps(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -2438,10 +2343,15 @@ def choose_group_norm_backward_deps(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps, groups) -> None:
@@ -2454,39 +2364,34 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, Cg * N * groups)
     gain = lib.reshaped(gain, Cg * groups)
     rows = 1
-    cols = Cg * N * groups
-    col_run = Cg
-    col_runs = N * groups
-    across = False
-    aligned = cols * var_sum.element_size() % 8 == 0
-    sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_group_norm_backward_deps(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=rows, cols=Cg * N * groups, col_run=Cg, col_runs=N * groups, across=False,
+        aligned=Cg * N * groups * var_sum.element_size() % 8 == 0,
+        sms=lib.multiprocessors(var_sum.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         group_norm_backward_deps_part[grid](
             var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N * groups, Cg, batch * Cg,
             var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), groups=groups,
-            WIDE=math.gcd(16, Cg), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            WIDE=math.gcd(16, Cg), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         group_norm_backward_deps_finish[grid](
             deps_sum_part, deps,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_deps_rows[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, Cg * N * groups, Cg, batch * Cg, Cg * groups,
             var_sum.stride(0), dy_rsqrt_sum.stride(0), gain.stride(0),
@@ -2494,7 +2399,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
             WIDE=math.gcd(16, Cg * N * groups), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         group_norm_backward_deps_loop[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, N * groups, Cg, batch * Cg, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
@@ -2704,7 +2609,7 @@ def group_norm_backward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
     linear=(("dy",),),

@@ -125,15 +125,8 @@ def choose_huber(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -141,14 +134,13 @@ def choose_huber(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -158,7 +150,10 @@ def choose_huber(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -171,41 +166,39 @@ def launch_huber(x, t, loss, delta) -> None:
     batch = math.prod(batch_shape)
     t, x = lib.flattened(t.expand(batch_shape), x.expand(batch_shape))
     rows = 1
-    cols = batch
-    across = False
-    aligned = cols * t.element_size() % 8 == 0
-    sms = lib.multiprocessors(t.device)
-    variant, config = choose_huber(rows, cols, across, aligned, sms)
+    variant, config = choose_huber(
+        rows=rows, cols=batch, across=False, aligned=batch * t.element_size() % 8 == 0,
+        sms=lib.multiprocessors(t.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
         delta = torch.full((), delta, dtype=torch.float64, device=t.device)
     if variant == "split":
-        loss_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=t.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         huber_part[grid](
             x, t, loss_sum_part, delta, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            WIDE=math.gcd(16, batch), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            WIDE=math.gcd(16, batch), enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         huber_finish[grid](
             loss_sum_part, loss, batch,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         huber_rows[grid](
             x, t, loss, delta, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
             WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         huber_loop[grid](
             x, t, loss, delta, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
@@ -274,7 +267,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=1,
+    lib=2,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -547,28 +540,18 @@ def choose_huber_backward(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 8
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -576,14 +559,13 @@ def choose_huber_backward(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -593,11 +575,16 @@ def choose_huber_backward(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
@@ -609,12 +596,11 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     dx = dx.view(batch)
     dt = dt.view(batch)
     rows = 1
-    cols = batch
-    across = False
-    aligned = cols * t.element_size() % 8 == 0
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(t.device)
-    variant, config = choose_huber_backward(rows, cols, across, aligned, hip, sms)
+    variant, config = choose_huber_backward(
+        rows=rows, cols=batch, across=False, aligned=batch * t.element_size() % 8 == 0,
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(t.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
@@ -625,15 +611,10 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
         dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
     if variant == "relay":
         ddelta_sum_part = torch.empty(
-            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=t.device
+            (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=t.device
         )
-        turns = torch.zeros(
-            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=t.device
-        )
-        grid = (
-            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(cols, config["BLOCK"])
-            + config["AHEAD"],
-        )
+        turns = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=t.device)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["AHEAD"],)
         huber_backward_relay[grid](
             turns, x, t, ddelta_sum_part, ddelta, dx, dt, dloss, delta, batch, x.stride(0),
             t.stride(0), dx.stride(0), dt.stride(0),
@@ -642,14 +623,14 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        ddelta_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=t.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        ddelta_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         huber_backward_part[grid](
             x, t, ddelta_sum_part, dloss, delta, batch, x.stride(0), t.stride(0),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor), COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor), WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         huber_backward_finish[grid](
             ddelta_sum_part, ddelta, x, t, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0),
@@ -659,7 +640,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         huber_backward_rows[grid](
             x, t, dx, dt, ddelta, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
             dt.stride(0),
@@ -668,7 +649,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         huber_backward_loop[grid](
             x, t, ddelta, dx, dt, dloss, delta, batch, x.stride(0), t.stride(0), dx.stride(0),
             dt.stride(0),
@@ -762,7 +743,7 @@ def huber_backward_reference(
 
 @runtime.op(
     "specs/huber.op",
-    lib=1,
+    lib=2,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

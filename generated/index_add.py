@@ -27,10 +27,8 @@ def index_add_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
-    y0_0 = y0_0 // WIDE * WIDE
-    y_0 = y_0 // WIDE * WIDE
+    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
+    y0_0, y_0 = y0_0 // WIDE * WIDE, y_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -52,8 +50,7 @@ def index_add_scatter(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
+    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
     y_sum_0 = y_sum_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -76,10 +73,8 @@ def index_add_epilogue(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    y0_0 = y0_0 // WIDE * WIDE
-    y_sum_0 = y_sum_0 // WIDE * WIDE
-    y_0 = y_0 // WIDE * WIDE
+    D, y0_0 = D // WIDE * WIDE, y0_0 // WIDE * WIDE
+    y_sum_0, y_0 = y_sum_0 // WIDE * WIDE, y_0 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -98,10 +93,8 @@ def index_add_deal(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
-    y_sum_copies_0 = y_sum_copies_0 // WIDE * WIDE
-    y_sum_copies_1 = y_sum_copies_1 // WIDE * WIDE
+    D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
+    y_sum_copies_0, y_sum_copies_1 = y_sum_copies_0 // WIDE * WIDE, y_sum_copies_1 // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -125,10 +118,8 @@ def index_add_merge(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows = rows // WIDE * WIDE
-    y_sum_copies_0 = y_sum_copies_0 // WIDE * WIDE
-    y_sum_copies_1 = y_sum_copies_1 // WIDE * WIDE
-    y0_0 = y0_0 // WIDE * WIDE
+    rows, y_sum_copies_0 = rows // WIDE * WIDE, y_sum_copies_0 // WIDE * WIDE
+    y_sum_copies_1, y0_0 = y_sum_copies_1 // WIDE * WIDE, y0_0 // WIDE * WIDE
     y_0 = y_0 // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -151,33 +142,38 @@ def choose_index_add(
     """The variant for one call and its config; first match wins."""
     # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
     if places <= 32768 and points * width > 16 * places and not deterministic:
-        BLOCK = min(1024, max(16, lib.pow2(width)))
-        return "copies", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
+        return "copies", dict(
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(width)))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=4,
+        )  # fmt: skip
     # terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
     if not deterministic:
-        BLOCK = min(1024, max(16, lib.pow2(width)))
-        return "scatter", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
+        return "scatter", dict(
+            BLOCK=(BLOCK := min(1024, max(16, lib.pow2(width)))), ROWS=max(1, 1024 // BLOCK),
+            num_warps=4,
+        )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_index_add(y0, index, x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     V, D = y0.shape
     N = index.shape[0]
-    cols = D
-    points = N
-    width = D
     places = D * V
     COPIES = max(1, min(128, 131072 // (max(1, D * V))))
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    variant, config = choose_index_add(cols, points, width, places, deterministic)
+    variant, config = choose_index_add(
+        cols=D, points=N, width=D, places=places,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (y0.dtype, x.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (y0.dtype, x.dtype) else tl.float32
     if variant == "copies":
         y_sum_copies = torch.zeros((COPIES, V, D), dtype=compute, device=index.device)
-        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_deal[grid](
             index, x, y_sum_copies, N, D, COPIES, V, index.stride(0), *x.stride(),
             y_sum_copies.stride(0), y_sum_copies.stride(1), y_sum_copies.stride(2),
@@ -196,20 +192,20 @@ def launch_index_add(y0, index, x, y) -> None:
         )  # fmt: skip
     elif variant == "scatter":
         y_sum = torch.zeros((V, D), dtype=compute, device=index.device)
-        grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_scatter[grid](
             index, x, y_sum, N, D, V, index.stride(0), *x.stride(), *y_sum.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y_sum.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(V, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_epilogue[grid](
             y0, y_sum, y, V, D, *y0.stride(), *y_sum.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, y0.stride(0), y_sum.stride(0), y.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(V, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
+        grid = (lib.cdiv(V, ROWS) * lib.cdiv(D, BLOCK),)
         index_add_box[grid](
             x, index, y0, y, V, D, N, *x.stride(), index.stride(0), *y0.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y0.stride(0), y.stride(0)),
@@ -283,7 +279,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
 
 @runtime.op(
     "specs/index_add.op",
-    lib=1,
+    lib=2,
     allocate=allocate_index_add,
     reference=index_add_reference,
     equals=index_add_torch,
@@ -313,8 +309,7 @@ def index_add_backward_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
+    D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -330,10 +325,9 @@ def index_add_backward_tile(
 def choose_index_add_backward(cols: int, aligned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # rows of the fastest axis
-    BLOCK = min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))
     return "tile", dict(
-        BLOCK=BLOCK, ROWS=max(1, (2048 if aligned else 1024) // BLOCK),
-        num_warps=4 if aligned else 2,
+        BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols))) if aligned else min(128, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (2048 if aligned else 1024) // BLOCK), num_warps=4 if aligned else 2,
     )  # fmt: skip
 
 
@@ -341,9 +335,9 @@ def launch_index_add_backward(index, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N = index.shape[0]
     V, D = dy.shape
-    cols = D
-    aligned = math.gcd(cols, dx.stride(0)) * dx.element_size() % 8 == 0
-    _, config = choose_index_add_backward(cols, aligned)
+    _, config = choose_index_add_backward(
+        cols=D, aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
+    )  # fmt: skip
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     index_add_backward_tile[grid](
@@ -397,7 +391,7 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
 
 @runtime.op(
     "specs/index_add.op",
-    lib=1,
+    lib=2,
     allocate=allocate_index_add_backward,
     reference=index_add_backward_reference,
     linear=(("dy",),),

@@ -29,8 +29,7 @@ def instance_norm_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -57,8 +56,7 @@ def instance_norm_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -99,8 +97,7 @@ def instance_norm_relay(
 ):  # fmt: skip
     """Program `turn`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -173,8 +170,7 @@ def instance_norm_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -202,8 +198,7 @@ def instance_norm_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -243,8 +238,7 @@ def instance_norm_channels_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
     x_c = x_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -275,10 +269,8 @@ def instance_norm_channels_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_c, y_n = x_c // WIDE * WIDE, y_n // WIDE * WIDE
     y_c = y_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -319,10 +311,8 @@ def instance_norm_channels_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_c, y_n = x_c // WIDE * WIDE, y_n // WIDE * WIDE
     y_c = y_c // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -350,10 +340,8 @@ def instance_norm_channels_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    y_n = y_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_c, y_n = x_c // WIDE * WIDE, y_n // WIDE * WIDE
     y_c = y_c // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -404,11 +392,9 @@ def choose_instance_norm(
         and 131072 < cols <= 2**22
         and rows * cols > 2**25
     ):
-        BLOCK = 8192
-        num_warps = 4
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if (
@@ -418,18 +404,10 @@ def choose_instance_norm(
     ):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -438,34 +416,30 @@ def choose_instance_norm(
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     if not channels_last:
-        BLOCK = 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768
-        num_warps = 8 if across else 8 if not aligned else 16 if cols <= 65536 else 32
-        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
+        return "loop", dict(
+            BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
+            ROWS=32 if across else 1,
+            num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -473,20 +447,22 @@ def choose_instance_norm(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "channels_across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "channels_rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "channels_loop", dict(
         BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
@@ -499,16 +475,13 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     C = x.shape[1]
     batch = math.prod(y.shape[2:])
     rows = C * N
-    cols = batch
-    channels_last = y.stride(1) < y.stride(-1)
-    across = y.stride(1) < y.stride(-1)
-    aligned = cols * y.element_size() % 8 == 0
-    itemsize = y.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(x.device)
     variant, config = choose_instance_norm(
-        rows, cols, channels_last, across, aligned, itemsize, hip, sms,
+        rows=rows, cols=batch, channels_last=y.stride(1) < y.stride(-1),
+        across=y.stride(1) < y.stride(-1), aligned=batch * y.element_size() % 8 == 0,
+        itemsize=y.element_size(), hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(x.device),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
@@ -517,22 +490,11 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     if variant == "relay":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
-        mu_sum_part = torch.empty(
-            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        var_sum_part = torch.empty(
-            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        var_sum_count = torch.empty(
-            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        turns = torch.zeros(
-            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
-        )
-        grid = (
-            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(cols, config["BLOCK"])
-            + config["AHEAD"],
-        )
+        mu_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=x.device)
+        turns = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["AHEAD"],)
         instance_norm_relay[grid](
             turns, x, mu_sum_part, var_sum_part, var_sum_count, gain, bias, y, eps, C * N, batch, C,
             *x.stride(), gain.stride(0), bias.stride(0), *y.stride(),
@@ -540,17 +502,17 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
+        PARTS = config["PARTS"]
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         instance_norm_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         instance_norm_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
@@ -561,7 +523,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     elif variant == "rows":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_rows[grid](
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
@@ -571,7 +533,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     elif variant == "loop":
         x = lib.reshaped(x, C * N, batch)
         y = y.view(C * N, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_loop[grid](
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
@@ -579,17 +541,17 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             WIDE=math.gcd(16, batch, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
+        PARTS = config["PARTS"]
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         instance_norm_channels_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, C * N, batch, C, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         instance_norm_channels_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, gain, bias, y, eps, C * N, batch, C,
@@ -601,7 +563,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     elif variant in ("channels_across", "channels_rows"):
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_channels_rows[grid](
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
@@ -612,7 +574,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     else:
         x = lib.reshaped(x, N, C, batch)
         y = y.view(N, C, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_channels_loop[grid](
             x, gain, bias, y, eps, C * N, batch, C, *x.stride(), gain.stride(0), bias.stride(0),
             *y.stride(),
@@ -700,7 +662,7 @@ def instance_norm_torch(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
@@ -739,10 +701,8 @@ def instance_norm_backward_mu_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
+    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
@@ -779,10 +739,8 @@ def instance_norm_backward_mu_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
+    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -854,8 +812,7 @@ def instance_norm_backward_mu_sum_part1(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -893,8 +850,7 @@ def instance_norm_backward_mu_sum_part2(
 ):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -946,10 +902,8 @@ def instance_norm_backward_mu_sum_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    cols, dy_row = cols // WIDE * WIDE, dy_row // WIDE * WIDE
+    x_row, dx_row = x_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1004,10 +958,8 @@ def instance_norm_backward_mu_sum_channels_part1(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_c, dy_n = x_c // WIDE * WIDE, dy_n // WIDE * WIDE
     dy_c = dy_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -1049,10 +1001,8 @@ def instance_norm_backward_mu_sum_channels_part2(
 ):  # fmt: skip
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_c, x_n = dy_c // WIDE * WIDE, x_n // WIDE * WIDE
     x_c = x_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -1107,12 +1057,9 @@ def instance_norm_backward_mu_sum_channels_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_c, x_n = dy_c // WIDE * WIDE, x_n // WIDE * WIDE
+    x_c, dx_n = x_c // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_c = dx_c // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -1172,12 +1119,9 @@ def instance_norm_backward_mu_sum_channels_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_c, dy_n = x_c // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_c, dx_n = dy_c // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_c = dx_c // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1218,12 +1162,9 @@ def instance_norm_backward_mu_sum_channels_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
-    x_c = x_c // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_c = dy_c // WIDE * WIDE
-    dx_n = dx_n // WIDE * WIDE
+    cols, x_n = cols // WIDE * WIDE, x_n // WIDE * WIDE
+    x_c, dy_n = x_c // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_c, dx_n = dy_c // WIDE * WIDE, dx_n // WIDE * WIDE
     dx_c = dx_c // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1306,10 +1247,8 @@ def instance_norm_backward_dgain_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
@@ -1341,10 +1280,8 @@ def instance_norm_backward_dgain_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1384,10 +1321,8 @@ def instance_norm_backward_dgain_part(
 ):  # fmt: skip
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE * WIDE
-    dy_n = dy_n // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_n = x_n // WIDE * WIDE
+    cols, dy_n = cols // WIDE * WIDE, dy_n // WIDE * WIDE
+    dy_row, x_n = dy_row // WIDE * WIDE, x_n // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
@@ -1565,18 +1500,10 @@ def choose_instance_norm_backward_mu_sum(
     ):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1585,34 +1512,30 @@ def choose_instance_norm_backward_mu_sum(
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     if not channels_last:
-        BLOCK = 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768
-        num_warps = 8 if across else 8 if not aligned else 16 if cols <= 65536 else 32
-        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
+        return "loop", dict(
+            BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
+            ROWS=32 if across else 1,
+            num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
+        )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1620,20 +1543,22 @@ def choose_instance_norm_backward_mu_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "channels_across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "channels_rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "channels_rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "channels_loop", dict(
         BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
@@ -1648,38 +1573,36 @@ def launch_instance_norm_backward_mu_sum(
     C = x.shape[1]
     batch = math.prod(dx.shape[2:])
     rows = C * N
-    cols = batch
-    channels_last = dx.stride(1) < dx.stride(-1)
-    across = dx.stride(1) < dx.stride(-1)
-    aligned = cols * dx.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
     variant, config = choose_instance_norm_backward_mu_sum(
-        rows, cols, channels_last, across, aligned, sms,
+        rows=rows, cols=batch, channels_last=dx.stride(1) < dx.stride(-1),
+        across=dx.stride(1) < dx.stride(-1), aligned=batch * dx.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "split":
+        PARTS = config["PARTS"]
         x = lib.reshaped(x, C * N, batch)
         dy = lib.reshaped(dy, C * N, batch)
         mu_sum = mu_sum.view(C * N)
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
         dx = dx.view(C * N, batch)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        dy_rsqrt_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         instance_norm_backward_mu_sum_part1[grid](
             x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch,
             *x.stride(), *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch, x.stride(0), dy.stride(0)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         instance_norm_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
@@ -1703,7 +1626,7 @@ def launch_instance_norm_backward_mu_sum(
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
         dx = dx.view(C * N, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_mu_sum_rows[grid](
             x, mu_sum, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
             mu_sum.stride(0), var_sum.stride(0), *dy.stride(), dy_rsqrt_sum.stride(0),
@@ -1719,7 +1642,7 @@ def launch_instance_norm_backward_mu_sum(
         var_sum = var_sum.view(C * N)
         dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
         dx = dx.view(C * N, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_mu_sum_loop[grid](
             x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
             *dy.stride(), gain.stride(0), mu_sum.stride(0), var_sum.stride(0),
@@ -1729,22 +1652,22 @@ def launch_instance_norm_backward_mu_sum(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "channels_split":
+        PARTS = config["PARTS"]
         x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        dy_rsqrt_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        mu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        dy_rsqrt_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         instance_norm_backward_mu_sum_channels_part1[grid](
             x, dy, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, C * N, batch, C,
             *x.stride(), *dy.stride(),
             COMPUTE=COMPUTE,
             WIDE=math.gcd(16, batch, x.stride(0), x.stride(1), dy.stride(0), dy.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         instance_norm_backward_mu_sum_channels_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, gain, dy, x, dy_rsqrt_sum_part,
@@ -1766,7 +1689,7 @@ def launch_instance_norm_backward_mu_sum(
         x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_mu_sum_channels_rows[grid](
             x, mu_sum, var_sum, dy, dy_rsqrt_sum, gain, dx, eps, C * N, batch, C, *x.stride(),
             *mu_sum.stride(), *var_sum.stride(), *dy.stride(), *dy_rsqrt_sum.stride(),
@@ -1779,7 +1702,7 @@ def launch_instance_norm_backward_mu_sum(
         x = lib.reshaped(x, N, C, batch)
         dy = lib.reshaped(dy, N, C, batch)
         dx = dx.view(N, C, batch)
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_mu_sum_channels_loop[grid](
             x, dy, gain, mu_sum, var_sum, dy_rsqrt_sum, dx, eps, C * N, batch, C, *x.stride(),
             *dy.stride(), gain.stride(0), *mu_sum.stride(), *var_sum.stride(),
@@ -1799,40 +1722,37 @@ def choose_instance_norm_backward_dgain(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbias, eps) -> None:
@@ -1842,41 +1762,37 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
     batch = math.prod(x.shape[2:])
     dy = lib.reshaped(dy, N, C, batch)
     x = lib.reshaped(x, N, C, batch)
-    rows = C
-    cols = batch * N
-    col_run = batch
-    col_runs = N
-    across = 0 < dy.stride(1) < dy.stride(2)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
+    aligned = math.gcd(batch * N, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_instance_norm_backward_dgain(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=C, cols=batch * N, col_run=batch, col_runs=N,
+        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
+        sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     if variant == "split":
-        dgain_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
-        dbias_sum_part = torch.empty((C, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(C, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dgain_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        dbias_sum_part = torch.empty((C, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(C, ROWS))
         instance_norm_backward_dgain_part[grid](
             dy, x, mu_sum, var_sum, dgain_sum_part, dbias_sum_part, eps, C, N, batch, *dy.stride(),
             *x.stride(), *mu_sum.stride(), *var_sum.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, batch, dy.stride(0), dy.stride(1), x.stride(0), x.stride(1)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(C, config["MERGE"]),)
         instance_norm_backward_dgain_finish[grid](
             dgain_sum_part, dbias_sum_part, dgain, dbias, C, dgain.stride(0), dbias.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(C, config["ROWS"]),)
+        grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_rows[grid](
             dy, x, mu_sum, var_sum, dgain, dbias, eps, C, batch * N, batch, *dy.stride(),
             *x.stride(), *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
@@ -1885,7 +1801,7 @@ def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbi
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(C, config["ROWS"]),)
+        grid = (lib.cdiv(C, ROWS),)
         instance_norm_backward_dgain_loop[grid](
             dy, x, mu_sum, var_sum, dgain, dbias, eps, C, N, batch, *dy.stride(), *x.stride(),
             *mu_sum.stride(), *var_sum.stride(), dgain.stride(0), dbias.stride(0),
@@ -1904,31 +1820,23 @@ def choose_instance_norm_backward_deps(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
-        CHUNK = lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS)
         return "split", dict(
-            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=CHUNK, MERGE=1 if PARTS > 16 else 16,
-            num_warps=8 if across else 4,
+            BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
+            CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16, num_warps=8 if across else 4,
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -1938,10 +1846,15 @@ def choose_instance_norm_backward_deps(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = min(32 if across else 4096, max(16, lib.pow2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    return "loop", dict(
+        BLOCK=(BLOCK := min(32 if across else 4096, max(16, lib.pow2(col_run)))),
+        ROWS=64 if across else 4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps) -> None:
@@ -1952,38 +1865,34 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     var_sum = lib.reshaped(var_sum, C * N)
     dy_rsqrt_sum = lib.reshaped(dy_rsqrt_sum, C * N)
     rows = 1
-    cols = C * N
-    col_run = C
-    col_runs = N
-    across = False
-    aligned = cols * var_sum.element_size() % 8 == 0
-    sms = lib.multiprocessors(var_sum.device)
     variant, config = choose_instance_norm_backward_deps(
-        rows, cols, col_run, col_runs, across, aligned, sms,
+        rows=rows, cols=C * N, col_run=C, col_runs=N, across=False,
+        aligned=C * N * var_sum.element_size() % 8 == 0,
+        sms=lib.multiprocessors(var_sum.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         instance_norm_backward_deps_part[grid](
             var_sum, dy_rsqrt_sum, gain, deps_sum_part, eps, N, C, batch, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, C),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         instance_norm_backward_deps_finish[grid](
             deps_sum_part, deps,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_deps_rows[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, C * N, batch, C, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
@@ -1991,7 +1900,7 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         instance_norm_backward_deps_loop[grid](
             var_sum, dy_rsqrt_sum, gain, deps, eps, N, C, batch, var_sum.stride(0),
             dy_rsqrt_sum.stride(0), gain.stride(0),
@@ -2144,7 +2053,7 @@ def instance_norm_backward_reference(
 
 @runtime.op(
     "specs/instance_norm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),

@@ -135,33 +135,22 @@ def choose_int4_linear(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128, max(64, 256 // itemsize))
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=3,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 3, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in tiles of 128 x 64
     if not hip and itemsize <= 4 and N > 32 and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= sms:
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=64, BLOCK_K=min(128, max(64, 256 // itemsize)), GROUP_M=8,
-            num_warps=4, num_stages=2,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 64, min(128, max(64, 256 // itemsize)), 4, 2)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = min(128, max(64, (512 if M <= 32 and N <= 64 * sms else 256) // itemsize))
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            min(128, max(64, (512 if M <= 32 and N <= 64 * sms else 256) // itemsize)), 4,
+            4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -169,15 +158,9 @@ def choose_int4_linear(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=min(128, max(64, 256 // itemsize)), GROUP_M=8,
-            num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, min(128, max(64, 256 // itemsize)), 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 64, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_int4_linear(x, w, s, y) -> None:
@@ -185,13 +168,15 @@ def launch_int4_linear(x, w, s, y) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = "ieee"
-    itemsize = x.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(s.device)
-    variant, config = choose_int4_linear(M, N, K, itemsize, hip, sms)
+    variant, config = choose_int4_linear(
+        M=M, N=N, K=K, itemsize=x.element_size(), hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(s.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
-        y_sum_parts = torch.empty((config["PARTS"], M, N), dtype=torch.float32, device=s.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        y_sum_parts = torch.empty((PARTS, M, N), dtype=torch.float32, device=s.device)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         int4_linear_parts[grid](
             x, w, s, y_sum_parts, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -199,10 +184,10 @@ def launch_int4_linear(x, w, s, y) -> None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         int4_linear_combine[grid](
             y_sum_parts, y, M, N, *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         int4_linear_tiles[grid](
             x, w, s, y, M, N, K, -((-K) // 2), *x.stride(), *w.stride(), *s.stride(), *y.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -268,7 +253,7 @@ def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> 
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_int4_linear,
     reference=int4_linear_reference,
     precision=("matmul",),
@@ -387,10 +372,8 @@ def int4_linear_backward_ds_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    G = G // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
-    w_0 = w_0 // WIDE * WIDE
-    ds_0 = ds_0 // WIDE * WIDE
+    G, x_0 = G // WIDE * WIDE, x_0 // WIDE * WIDE
+    w_0, ds_0 = w_0 // WIDE * WIDE, ds_0 // WIDE * WIDE
     tiles = tl.cdiv(G, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -429,20 +412,12 @@ def choose_int4_linear_backward_dx(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -452,9 +427,7 @@ def choose_int4_linear_backward_dx(
         and N > 128
         and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -463,16 +436,12 @@ def choose_int4_linear_backward_dx(
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -480,14 +449,9 @@ def choose_int4_linear_backward_dx(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
@@ -495,13 +459,15 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    itemsize = 4
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_int4_linear_backward_dx(M, K, N, itemsize, hip, sms)
+    variant, config = choose_int4_linear_backward_dx(
+        M=M, N=K, K=N, itemsize=4, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
-        dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=torch.float32, device=dy.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        dx_sum_parts = torch.empty((PARTS, M, K), dtype=torch.float32, device=dy.device)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         int4_linear_backward_dx_parts[grid](
             dy, s, w, dx_sum_parts, M, K, N, *dy.stride(), *s.stride(), *w.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -509,10 +475,10 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         int4_linear_backward_dx_combine[grid](
             dx_sum_parts, dx, M, K, *dx.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         int4_linear_backward_dx_tiles[grid](
             dy, s, w, dx, M, K, N, *dy.stride(), *s.stride(), *w.stride(), *dx.stride(),
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -522,8 +488,9 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
 def choose_int4_linear_backward_ds(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
@@ -531,8 +498,7 @@ def launch_int4_linear_backward_ds(x, w, s, dy, ds) -> None:
     M = x.shape[0]
     N = w.shape[0]
     G = s.shape[1]
-    cols = G
-    _, config = choose_int4_linear_backward_ds(cols)
+    _, config = choose_int4_linear_backward_ds(cols=G)
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(G, config["BLOCK"]),)
     int4_linear_backward_ds_box[grid](
         dy, x, w, ds, N, G, M, *dy.stride(), *x.stride(), *w.stride(), *ds.stride(),
@@ -629,7 +595,7 @@ def int4_linear_backward_reference(
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_int4_linear_backward,
     reference=int4_linear_backward_reference,
     precision=("matmul",),

@@ -183,181 +183,65 @@ def choose_int8_linear(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
-    found = []
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    found = lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("split", terms < 131072 and tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", terms < 131072 and tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", terms < 131072 and tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", terms < 131072 and tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("twin", terms < 131072 and tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", terms < 131072 and tma and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 3 if stored_bytes <= 4 else 2, PROGRAMS=1,
+        ), "descriptors"),
+        ("square", terms < 131072 and tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", terms < 131072 and tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", terms < 131072 and not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if terms < 131072 and tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
-    if terms < 131072 and tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=2,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "twin", config))
-    # by descriptors, in the widest tiles
-    if terms < 131072 and tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=3 if stored_bytes <= 4 else 2, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if terms < 131072 and tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if terms < 131072 and tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if terms < 131072 and not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if terms < 131072 and not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=3 if stored_bytes <= 4 else 1,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if terms < 131072 and not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if terms < 131072 and not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    if terms < 131072:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-            num_stages=3 if itemsize <= 4 else 2,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "small", config))
+        ), "pointers"),
+        ("large", terms < 131072 and not hip and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3 if stored_bytes <= 4 else 1), "pointers"),
+        ("medium", terms < 131072 and not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", terms < 131072 and not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", terms < 131072 and not hip and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
+    )  # fmt: skip
     if found:
-        return min(found)[1:]
+        return found
     # more terms than the tensor cores' i32 holds the sum of: in i64, by loops
     return "nest", dict(BLOCK=256, num_warps=4)
 
@@ -366,60 +250,50 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
-    terms = K
     total = M * N
-    tma = lib.takes_tiles(x, w)
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    copied_bytes = lib.copied_bytes(x, w.mT)
-    turned_bytes = lib.turned_bytes(w.mT)
-    wide = lib.are_wide(x, w.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_int8_linear(
-        M, N, K, terms, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms,
+        M=M, N=N, K=K, terms=K, tma=lib.takes_tiles(x, w), itemsize=x.element_size(),
+        stored_bytes=y.element_size(), copied_bytes=lib.copied_bytes(x, w.mT),
+        turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT),
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
     if variant in ("split", "split_small"):
-        acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
+        BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PARTS"],
         )
+        acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
-            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         int8_linear_combine[grid](
             acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_persistent[grid](
             x_tiles, w_tiles, sx, sw, y_tiles, y, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
+        grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
         int8_linear_pointer_parts[grid](
             x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
             enable_fp_fusion=True, **config,
@@ -427,7 +301,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         int8_linear_combine[grid](
             acc_parts, sx, sw, y, M, N, sx.stride(0), sw.stride(0), *y.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("large", "medium", "slim", "thin", "small"):
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
@@ -492,7 +366,7 @@ def int8_linear_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_int8_linear,
     reference=int8_linear_reference,
     linear=(("sx",), ("sw",)),
@@ -671,8 +545,7 @@ def int8_linear_backward_dsx_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    N, dy_row = N // WIDE * WIDE, dy_row // WIDE * WIDE
     acc_row = acc_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -692,8 +565,7 @@ def int8_linear_backward_dsx_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    N, dy_row = N // WIDE * WIDE, dy_row // WIDE * WIDE
     acc_row = acc_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -716,8 +588,7 @@ def int8_linear_backward_dsx_part(
 ):  # fmt: skip
     """Program (part, row): dsx_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    N, dy_row = N // WIDE * WIDE, dy_row // WIDE * WIDE
     acc_row = acc_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -758,8 +629,7 @@ def int8_linear_backward_dsw_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     acc_col = acc_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -779,8 +649,7 @@ def int8_linear_backward_dsw_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     acc_col = acc_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
@@ -803,8 +672,7 @@ def int8_linear_backward_dsw_part(
 ):  # fmt: skip
     """Program (part, row): dsw_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     acc_col = acc_col // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -845,172 +713,62 @@ def choose_int8_linear_backward_acc(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
-    found = []
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    found = lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("split", terms < 131072 and tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", terms < 131072 and tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", terms < 131072 and tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", terms < 131072 and tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("persistent", terms < 131072 and tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 2, PROGRAMS=1), "descriptors"),
+        ("square", terms < 131072 and tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", terms < 131072 and tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", terms < 131072 and not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if terms < 131072 and tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if terms < 131072 and tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in the widest tiles
-    if terms < 131072 and tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=2,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if terms < 131072 and tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if terms < 131072 and tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if terms < 131072 and not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if terms < 131072 and not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if terms < 131072 and not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if terms < 131072 and not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    if terms < 131072:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-            num_stages=3 if itemsize <= 4 else 2,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "small", config))
+        ), "pointers"),
+        ("large", terms < 131072 and not hip and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", terms < 131072 and not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", terms < 131072 and not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", terms < 131072 and not hip and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
+    )  # fmt: skip
     if found:
-        return min(found)[1:]
+        return found
     # more terms than the tensor cores' i32 holds the sum of: in i64, by loops
     return "nest", dict(BLOCK=256, num_warps=4)
 
@@ -1019,60 +777,50 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     """Computes acc by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
-    terms = K
     total = M * N
-    tma = lib.takes_tiles(x, w)
-    itemsize = x.element_size()
-    stored_bytes = acc.element_size()
-    copied_bytes = lib.copied_bytes(x, w.mT)
-    turned_bytes = lib.turned_bytes(w.mT)
-    wide = lib.are_wide(x, w.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_int8_linear_backward_acc(
-        M, N, K, terms, tma, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip, sms,
+        M=M, N=N, K=K, terms=K, tma=lib.takes_tiles(x, w), itemsize=x.element_size(),
+        stored_bytes=acc.element_size(), copied_bytes=lib.copied_bytes(x, w.mT),
+        turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT),
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
     if variant in ("split", "split_small"):
-        acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
+        BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (
+            config["BLOCK_M"],
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+            config["PARTS"],
         )
+        acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_backward_acc_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
-            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         int8_linear_backward_acc_combine[grid](
             acc_parts, acc, M, N, *acc.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        acc_tiles = lib.tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        acc_tiles = lib.tiles_to_store(acc, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_backward_acc_persistent[grid](
             x_tiles, w_tiles, acc_tiles, acc, M, N, K, *acc.stride(),
-            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
+        grid = (PARTS * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
         int8_linear_backward_acc_pointer_parts[grid](
             x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
             enable_fp_fusion=True, **config,
@@ -1080,7 +828,7 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         int8_linear_backward_acc_combine[grid](
             acc_parts, acc, M, N, *acc.stride(),
-            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("large", "medium", "slim", "thin", "small"):
         grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
@@ -1104,15 +852,8 @@ def choose_int8_linear_backward_dsx(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1120,9 +861,9 @@ def choose_int8_linear_backward_dsx(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
@@ -1143,35 +884,34 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     """Computes dsx by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
-    rows = M
-    cols = N
-    across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(acc.device)
-    variant, config = choose_int8_linear_backward_dsx(rows, cols, across, aligned, sms)
+    variant, config = choose_int8_linear_backward_dsx(
+        rows=M, cols=N, across=0 < dy.stride(0) < dy.stride(1),
+        aligned=math.gcd(N, dy.stride(0)) * dy.element_size() % 8 == 0,
+        sms=lib.multiprocessors(acc.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     if variant == "split":
-        dsx_sum_part = torch.empty((M, config["PARTS"]), dtype=torch.float32, device=acc.device)
-        grid = (config["PARTS"], lib.cdiv(M, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dsx_sum_part = torch.empty((M, PARTS), dtype=torch.float32, device=acc.device)
+        grid = (PARTS, lib.cdiv(M, ROWS))
         int8_linear_backward_dsx_part[grid](
             dy, sw, acc, dsx_sum_part, M, N, *dy.stride(), sw.stride(0), *acc.stride(),
             WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(M, config["MERGE"]),)
         int8_linear_backward_dsx_finish[grid](
             dsx_sum_part, dsx, M, dsx.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(M, config["ROWS"]),)
+        grid = (lib.cdiv(M, ROWS),)
         int8_linear_backward_dsx_rows[grid](
             dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
             WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["ROWS"]),)
+        grid = (lib.cdiv(M, ROWS),)
         int8_linear_backward_dsx_loop[grid](
             dy, sw, acc, dsx, M, N, *dy.stride(), sw.stride(0), *acc.stride(), dsx.stride(0),
             WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
@@ -1186,15 +926,8 @@ def choose_int8_linear_backward_dsw(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1202,9 +935,9 @@ def choose_int8_linear_backward_dsw(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
@@ -1225,35 +958,35 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
     """Computes dsw by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
-    rows = N
-    cols = M
-    across = 0 < dy.stride(1) < dy.stride(0)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(acc.device)
-    variant, config = choose_int8_linear_backward_dsw(rows, cols, across, aligned, sms)
+    variant, config = choose_int8_linear_backward_dsw(
+        rows=N, cols=M, across=0 < dy.stride(1) < dy.stride(0),
+        aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0,
+        sms=lib.multiprocessors(acc.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     if variant == "split":
-        dsw_sum_part = torch.empty((N, config["PARTS"]), dtype=torch.float32, device=acc.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dsw_sum_part = torch.empty((N, PARTS), dtype=torch.float32, device=acc.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         int8_linear_backward_dsw_part[grid](
             dy, acc, sx, dsw_sum_part, N, M, *dy.stride(), *acc.stride(), sx.stride(0),
             WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         int8_linear_backward_dsw_finish[grid](
             dsw_sum_part, dsw, N, dsw.stride(0),
-            WIDE=math.gcd(16, N), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            WIDE=math.gcd(16, N), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         int8_linear_backward_dsw_rows[grid](
             dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
             WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         int8_linear_backward_dsw_loop[grid](
             dy, acc, sx, dsw, N, M, *dy.stride(), *acc.stride(), sx.stride(0), dsw.stride(0),
             WIDE=math.gcd(16, N, dy.stride(0), acc.stride(0)), enable_fp_fusion=True, **config,
@@ -1333,7 +1066,7 @@ def int8_linear_backward_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_int8_linear_backward,
     reference=int8_linear_backward_reference,
     linear=(("sx", "sw"), ("dy",)),

@@ -24,8 +24,7 @@ def kl_div_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    t_row = t_row // WIDE * WIDE
+    D, t_row = D // WIDE * WIDE, t_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -43,8 +42,7 @@ def kl_div_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    t_row = t_row // WIDE * WIDE
+    D, t_row = D // WIDE * WIDE, t_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -66,8 +64,7 @@ def kl_div_part(
 ):  # fmt: skip
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    t_row = t_row // WIDE * WIDE
+    D, t_row = D // WIDE * WIDE, t_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -109,15 +106,8 @@ def choose_kl_div(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -125,20 +115,22 @@ def choose_kl_div(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -148,38 +140,37 @@ def choose_kl_div(
 def launch_kl_div(x, t, loss) -> None:
     """Computes loss by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < t.stride(0) < t.stride(1)
-    aligned = math.gcd(cols, t.stride(0)) * t.element_size() % 8 == 0
-    sms = lib.multiprocessors(t.device)
-    variant, config = choose_kl_div(rows, cols, across, aligned, sms)
+    variant, config = choose_kl_div(
+        rows=N, cols=D, across=0 < t.stride(0) < t.stride(1),
+        aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0,
+        sms=lib.multiprocessors(t.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if variant == "split":
-        loss_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=t.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        loss_sum_part = torch.empty((N, PARTS), dtype=compute, device=t.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         kl_div_part[grid](
             t, x, loss_sum_part, N, D, *t.stride(), *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         kl_div_finish[grid](
             loss_sum_part, loss, N, loss.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         kl_div_rows[grid](
             t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         kl_div_loop[grid](
             t, x, loss, N, D, *t.stride(), *x.stride(), loss.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, t.stride(0), x.stride(0)), enable_fp_fusion=True,
@@ -227,7 +218,7 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=1,
+    lib=2,
     allocate=allocate_kl_div,
     reference=kl_div_reference,
     equals=kl_div_torch,
@@ -259,16 +250,14 @@ def kl_div_backward_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DLOSS, WIDE_T_, WIDE_DX, WIDE_X, WIDE_DT: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dloss_outer_at = dloss_outer_at // WIDE_DLOSS * WIDE_DLOSS
-    dloss_middle_at = dloss_middle_at // WIDE_DLOSS * WIDE_DLOSS
-    t_outer_at = t_outer_at // WIDE_T_ * WIDE_T_
-    t_middle_at = t_middle_at // WIDE_T_ * WIDE_T_
-    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
-    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    dt_outer_at = dt_outer_at // WIDE_DT * WIDE_DT
-    dt_middle_at = dt_middle_at // WIDE_DT * WIDE_DT
+    dloss_outer_at, dloss_middle_at = (
+        dloss_outer_at // WIDE_DLOSS * WIDE_DLOSS,
+        dloss_middle_at // WIDE_DLOSS * WIDE_DLOSS,
+    )
+    t_outer_at, t_middle_at = t_outer_at // WIDE_T_ * WIDE_T_, t_middle_at // WIDE_T_ * WIDE_T_
+    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    dt_outer_at, dt_middle_at = dt_outer_at // WIDE_DT * WIDE_DT, dt_middle_at // WIDE_DT * WIDE_DT
     inner = inner // WIDE_DT * WIDE_DT
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -323,10 +312,11 @@ def choose_kl_div_backward(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -335,7 +325,9 @@ def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     dloss, t_, x, dx, dt = lib.three_dims(*torch.broadcast_tensors(dloss[:, None], t_, x, dx, dt))
     outer, middle, inner = dt.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dloss, t_, x, dx, dt))
-    _, config = choose_kl_div_backward(outer, middle, inner, turned)
+    _, config = choose_kl_div_backward(
+        outer=outer, middle=middle, inner=inner, turned=turned,
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t_.dtype, dloss.dtype) else tl.float32
     grid = (
         lib.cdiv(outer, config["OUTER"])
@@ -404,7 +396,7 @@ def kl_div_backward_reference(
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=1,
+    lib=2,
     allocate=allocate_kl_div_backward,
     reference=kl_div_backward_reference,
     linear=(("dloss",),),

@@ -27,8 +27,7 @@ def layer_norm_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -53,8 +52,7 @@ def layer_norm_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -94,8 +92,7 @@ def layer_norm_relay(
 ):  # fmt: skip
     """Program `turn`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -167,8 +164,7 @@ def layer_norm_part(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -196,8 +192,7 @@ def layer_norm_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -240,28 +235,18 @@ def choose_layer_norm(
         and 131072 < cols <= 2**22
         and rows * cols > 2**25
     ):
-        BLOCK = 8192
-        num_warps = 4
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -269,9 +254,9 @@ def choose_layer_norm(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
@@ -281,12 +266,16 @@ def choose_layer_norm(
             if BLOCK <= 512
             else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
-        num_warps = 4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=ROWS,
+            num_warps=4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        )  # fmt: skip
     # any width
-    BLOCK = 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 8 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=32 if across else 1,
+        num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_layer_norm(x, w, b, y, eps) -> None:
@@ -295,35 +284,23 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    itemsize = y.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_layer_norm(rows, cols, across, aligned, itemsize, hip, sms)
+    variant, config = choose_layer_norm(
+        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "relay":
-        mu_sum_part = torch.empty(
-            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        var_sum_part = torch.empty(
-            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        var_sum_count = torch.empty(
-            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        turns = torch.zeros(
-            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
-        )
-        grid = (
-            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
-        )
+        mu_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
         layer_norm_relay[grid](
             turns, x, mu_sum_part, var_sum_part, var_sum_count, w, b, y, eps, batch, D, *x.stride(),
             w.stride(0), b.stride(0), *y.stride(),
@@ -331,15 +308,15 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        mu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         layer_norm_part[grid](
             x, mu_sum_part, var_sum_part, var_sum_count, batch, D, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         layer_norm_finish[grid](
             mu_sum_part, var_sum_part, var_sum_count, x, w, b, y, eps, batch, D, *x.stride(),
@@ -348,14 +325,14 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         layer_norm_rows[grid](
             x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         layer_norm_loop[grid](
             x, w, b, y, eps, batch, D, *x.stride(), w.stride(0), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
@@ -431,7 +408,7 @@ def layer_norm_torch(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_layer_norm,
     reference=layer_norm_reference,
     equals=layer_norm_torch,
@@ -470,10 +447,8 @@ def layer_norm_backward_mu_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -509,10 +484,8 @@ def layer_norm_backward_mu_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -585,8 +558,7 @@ def layer_norm_backward_mu_sum_part1(
 ):  # fmt: skip
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -624,8 +596,7 @@ def layer_norm_backward_mu_sum_part2(
 ):  # fmt: skip
     """Program (part, row): dy_rsqrt over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -676,10 +647,8 @@ def layer_norm_backward_mu_sum_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    x_row, dx_row = x_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -731,8 +700,7 @@ def layer_norm_backward_dw_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    D, dy_col = D // WIDE * WIDE, dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -761,8 +729,7 @@ def layer_norm_backward_dw_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    D, dy_col = D // WIDE * WIDE, dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -792,8 +759,7 @@ def layer_norm_backward_dw_part(
 ):  # fmt: skip
     """Program (part, row): dw_sum, db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    D, dy_col = D // WIDE * WIDE, dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -940,18 +906,10 @@ def choose_layer_norm_backward_mu_sum(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -959,9 +917,9 @@ def choose_layer_norm_backward_mu_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
@@ -973,9 +931,11 @@ def choose_layer_norm_backward_mu_sum(
         )
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
     # any width
-    BLOCK = 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 8 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=32 if across else 1,
+        num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, eps) -> None:
@@ -985,30 +945,30 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     x = lib.reshaped(x, batch, D)
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_layer_norm_backward_mu_sum(rows, cols, across, aligned, sms)
+    variant, config = choose_layer_norm_backward_mu_sum(
+        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "split":
-        mu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        var_sum_count = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        dmu_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        dy_rsqrt_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        mu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        var_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        var_sum_count = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        dmu_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        dy_rsqrt_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         layer_norm_backward_mu_sum_part1[grid](
             x, dy, w, mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, batch, D, *x.stride(),
             *dy.stride(), w.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         layer_norm_backward_mu_sum_part2[grid](
             mu_sum_part, var_sum_part, var_sum_count, dmu_sum_part, dy, w, x, dy_rsqrt_part, eps,
@@ -1025,7 +985,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
             **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         layer_norm_backward_mu_sum_rows[grid](
             x, mu_sum, var_sum, dy, w, dy_rsqrt, dx, eps, batch, D, *x.stride(), mu_sum.stride(0),
             var_sum.stride(0), *dy.stride(), w.stride(0), dy_rsqrt.stride(0), *dx.stride(),
@@ -1034,7 +994,7 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         layer_norm_backward_mu_sum_loop[grid](
             x, dy, w, mu_sum, var_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
             w.stride(0), mu_sum.stride(0), var_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
@@ -1052,15 +1012,8 @@ def choose_layer_norm_backward_dw(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1068,9 +1021,9 @@ def choose_layer_norm_backward_dw(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
@@ -1093,37 +1046,37 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
     batch = math.prod(x.shape[:-1])
     dy = lib.reshaped(dy, batch, D)
     x = lib.reshaped(x, batch, D)
-    rows = D
-    cols = batch
-    across = 0 < dy.stride(1) < dy.stride(0)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_layer_norm_backward_dw(rows, cols, across, aligned, sms)
+    aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
+    variant, config = choose_layer_norm_backward_dw(
+        rows=D, cols=batch, across=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
+        sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     if variant == "split":
-        dw_sum_part = torch.empty((D, config["PARTS"]), dtype=compute, device=dy.device)
-        db_sum_part = torch.empty((D, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(D, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dw_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
+        db_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(D, ROWS))
         layer_norm_backward_dw_part[grid](
             dy, x, mu_sum, var_sum, dw_sum_part, db_sum_part, eps, D, batch, *dy.stride(),
             *x.stride(), mu_sum.stride(0), var_sum.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, config["MERGE"]),)
         layer_norm_backward_dw_finish[grid](
             dw_sum_part, db_sum_part, dw, db, D, dw.stride(0), db.stride(0),
-            WIDE=math.gcd(16, D), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(D, config["ROWS"]),)
+        grid = (lib.cdiv(D, ROWS),)
         layer_norm_backward_dw_rows[grid](
             dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
             mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
@@ -1131,7 +1084,7 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
             WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(D, config["ROWS"]),)
+        grid = (lib.cdiv(D, ROWS),)
         layer_norm_backward_dw_loop[grid](
             dy, x, mu_sum, var_sum, dw, db, eps, D, batch, *dy.stride(), *x.stride(),
             mu_sum.stride(0), var_sum.stride(0), dw.stride(0), db.stride(0),
@@ -1148,15 +1101,8 @@ def choose_layer_norm_backward_deps(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1164,14 +1110,13 @@ def choose_layer_norm_backward_deps(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -1181,7 +1126,10 @@ def choose_layer_norm_backward_deps(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -1193,40 +1141,39 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
     rows = 1
-    cols = batch
-    across = False
-    aligned = cols * var_sum.element_size() % 8 == 0
-    sms = lib.multiprocessors(var_sum.device)
-    variant, config = choose_layer_norm_backward_deps(rows, cols, across, aligned, sms)
+    variant, config = choose_layer_norm_backward_deps(
+        rows=rows, cols=batch, across=False, aligned=batch * var_sum.element_size() % 8 == 0,
+        sms=lib.multiprocessors(var_sum.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=var_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=var_sum.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         layer_norm_backward_deps_part[grid](
             var_sum, dy_rsqrt, deps_sum_part, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         layer_norm_backward_deps_finish[grid](
             deps_sum_part, deps,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         layer_norm_backward_deps_rows[grid](
             var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, WIDE=math.gcd(16, batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         layer_norm_backward_deps_loop[grid](
             var_sum, dy_rsqrt, deps, eps, batch, D, var_sum.stride(0), dy_rsqrt.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
@@ -1352,7 +1299,7 @@ def layer_norm_backward_reference(
 
 @runtime.op(
     "specs/layer_norm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_layer_norm_backward,
     reference=layer_norm_backward_reference,
     linear=(("dy",),),

@@ -51,10 +51,8 @@ def leaky_relu_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    y_outer_at = y_outer_at // WIDE_Y * WIDE_Y
-    y_middle_at = y_middle_at // WIDE_Y * WIDE_Y
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
     inner = inner // WIDE_Y * WIDE_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -95,10 +93,11 @@ def choose_leaky_relu(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -107,15 +106,17 @@ def launch_leaky_relu(x, y, slope) -> None:
     x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y))
-    itemsize = x.element_size()
-    variant, config = choose_leaky_relu(outer, middle, inner, turned, itemsize)
+    variant, config = choose_leaky_relu(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y)), itemsize=x.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.
         slope = torch.full((), slope, dtype=torch.float64, device=x.device)
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         leaky_relu_flat[grid](
             x, y, slope, total, x.stride(2), y.stride(2),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor), enable_fp_fusion=True,
@@ -125,7 +126,7 @@ def launch_leaky_relu(x, y, slope) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         leaky_relu_strided[grid](
             x, y, slope, outer, middle, inner, *x.stride(), *y.stride(),
@@ -176,7 +177,7 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_leaky_relu,
     reference=leaky_relu_reference,
     equals=leaky_relu_torch,
@@ -371,28 +372,18 @@ def choose_leaky_relu_backward(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 8
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -400,14 +391,13 @@ def choose_leaky_relu_backward(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -417,11 +407,16 @@ def choose_leaky_relu_backward(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
@@ -431,12 +426,11 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     x = lib.reshaped(x, batch)
     dx = dx.view(batch)
     rows = 1
-    cols = batch
-    across = False
-    aligned = cols * dy.element_size() % 8 == 0
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_leaky_relu_backward(rows, cols, across, aligned, hip, sms)
+    variant, config = choose_leaky_relu_backward(
+        rows=rows, cols=batch, across=False, aligned=batch * dy.element_size() % 8 == 0,
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
@@ -444,15 +438,10 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
         slope = torch.full((), slope, dtype=torch.float64, device=dy.device)
     if variant == "relay":
         dslope_sum_part = torch.empty(
-            (rows, lib.cdiv(cols, config["BLOCK"])), dtype=compute, device=dy.device
+            (rows, lib.cdiv(batch, BLOCK)), dtype=compute, device=dy.device
         )
-        turns = torch.zeros(
-            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=dy.device
-        )
-        grid = (
-            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(cols, config["BLOCK"])
-            + config["AHEAD"],
-        )
+        turns = torch.zeros((1 + lib.cdiv(rows, ROWS),), dtype=torch.int32, device=dy.device)
+        grid = ((lib.cdiv(rows, ROWS) + 1) * lib.cdiv(batch, BLOCK) + config["AHEAD"],)
         leaky_relu_backward_relay[grid](
             turns, x, dy, dslope_sum_part, dslope, dx, slope, batch, x.stride(0), dy.stride(0),
             dx.stride(0),
@@ -460,13 +449,13 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
             WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        dslope_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dslope_sum_part = torch.empty((rows, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         leaky_relu_backward_part[grid](
             x, dy, dslope_sum_part, batch, x.stride(0), dy.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True,
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         leaky_relu_backward_finish[grid](
             dslope_sum_part, dslope, x, dy, dx, slope, batch, x.stride(0), dy.stride(0),
@@ -475,14 +464,14 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
             WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         leaky_relu_backward_rows[grid](
             x, dy, dx, dslope, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
             WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         leaky_relu_backward_loop[grid](
             x, dy, dslope, dx, slope, batch, x.stride(0), dy.stride(0), dx.stride(0),
             COMPUTE=COMPUTE, SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
@@ -539,7 +528,7 @@ def leaky_relu_backward_reference(
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_leaky_relu_backward,
     reference=leaky_relu_backward_reference,
     linear=(("dy",),),

@@ -331,230 +331,77 @@ def choose_linear(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # left operand split ahead into TF32 numbers and rests, right one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if M > 64
-            and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128)
-            >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
-            else 64
-        )
-        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
-        found.append((us, "left_ahead", config))
-    # both operands split ahead into TF32 numbers and rests
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_N = (
-            256
-            if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-            <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-            else 128
-        )
-        config = dict(
-            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
-        )  # fmt: skip
-        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
-        found.append((us, "prepared", config))
-    # right operand split ahead into TF32 numbers and rests, left one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64)
-            >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
-            PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
-        found.append((us, "right_ahead", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "left ahead", 4 * M * K),
+        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "both ahead", 4 * (M * K + K * N)),
+        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "right ahead", 4 * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("twin", tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", tma and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=2,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "twin", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_linear(x, w, b, y) -> None:
@@ -565,140 +412,98 @@ def launch_linear(x, w, b, y) -> None:
     x = lib.reshaped(x, batch, K)
     y = y.view(batch, N)
     PRECISION = runtime.f32_precision("matmul")
-    M = batch
-    tma = lib.takes_tiles(x, w)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    copied_bytes = lib.copied_bytes(x, w.mT)
-    turned_bytes = lib.turned_bytes(w.mT)
-    wide = lib.are_wide(x, w.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_linear(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
-        sms,
+        M=batch, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
+        wide=lib.are_wide(x, w.mT), hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        w_tiles, w_turned = lib.tiles(w, BLOCK_N, BLOCK_K)
+        x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_left_ahead[grid](
             w_tiles, x_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "prepared":
-        x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "right_ahead":
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_right_ahead[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
-            X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
-        y_sum_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        PARTS = config["PARTS"]
+        y_sum_parts = torch.empty((PARTS, batch, N), dtype=compute, device=w.device)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
         )
         linear_parts[grid](
             x_tiles, w_tiles, y_sum_parts, batch, N, K,
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, 256),)
         linear_combine[grid](
             y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_strips[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        y_sum_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        y_sum_parts = torch.empty((PARTS, batch, N), dtype=compute, device=w.device)
+        grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_pointer_parts[grid](
             x, w, y_sum_parts, batch, N, K, *x.stride(), *w.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(N, 256),)
         linear_combine[grid](
             y_sum_parts, b, y, batch, N, b.stride(0), *y.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        grid = (lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_tiles[grid](
             x, w, b, y, batch, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -755,7 +560,7 @@ def linear_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_linear,
     reference=linear_reference,
     equals=linear_torch,
@@ -1386,8 +1191,7 @@ def linear_backward_db_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < cols)
@@ -1403,8 +1207,7 @@ def linear_backward_db_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
@@ -1424,8 +1227,7 @@ def linear_backward_db_part(
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
@@ -1463,222 +1265,74 @@ def choose_linear_backward_dx(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # left operand split ahead into TF32 numbers and rests, right one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if M > 64
-            and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128)
-            >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
-            else 64
-        )
-        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
-        found.append((us, "left_ahead", config))
-    # both operands split ahead into TF32 numbers and rests
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_N = (
-            256
-            if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-            <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-            else 128
-        )
-        config = dict(
-            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
-        )  # fmt: skip
-        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
-        found.append((us, "prepared", config))
-    # right operand split ahead into TF32 numbers and rests, left one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64)
-            >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
-            PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
-        found.append((us, "right_ahead", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "left ahead", 4 * M * K),
+        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "both ahead", 4 * (M * K + K * N)),
+        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "right ahead", 4 * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_linear_backward_dx(x, w, dy, dx) -> None:
@@ -1689,140 +1343,98 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     dy = lib.reshaped(dy, batch, N)
     dx = dx.view(batch, K)
     PRECISION = runtime.f32_precision("matmul")
-    M = batch
-    tma = lib.takes_tiles(dy, w)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = w.element_size()
-    stored_bytes = dx.element_size()
-    copied_bytes = lib.copied_bytes(dy, w)
-    turned_bytes = lib.turned_bytes(w)
-    wide = lib.are_wide(dy, w)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_linear_backward_dx(
-        M, K, N, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
-        sms,
+        M=batch, N=K, K=N, tma=lib.takes_tiles(dy, w), tf32x3=PRECISION == "tf32x3",
+        itemsize=w.element_size(), stored_bytes=dx.element_size(),
+        copied_bytes=lib.copied_bytes(dy, w), turned_bytes=lib.turned_bytes(w),
+        wide=lib.are_wide(dy, w), hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
-        dy_tiles = lib.tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_N, BLOCK_K)
+        dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_left_ahead[grid](
             w_tiles, dy_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "prepared":
-        dy_tiles = lib.tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles = lib.tf32_tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
-        dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_tf32x3[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles = lib.tf32_tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
-        dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_right_ahead[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
-        dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=dy.device)
-        dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        PARTS = config["PARTS"]
+        dx_sum_parts = torch.empty((PARTS, batch, K), dtype=compute, device=dy.device)
+        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
+            min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
         )
         linear_backward_dx_parts[grid](
             dy_tiles, w_tiles, dx_sum_parts, batch, K, N,
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, 256),)
         linear_backward_dx_combine[grid](
             dx_sum_parts, dx, batch, K, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_persistent[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        dx_tiles = lib.tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
+        dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_strips[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=dy.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        dx_sum_parts = torch.empty((PARTS, batch, K), dtype=compute, device=dy.device)
+        grid = (PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_backward_dx_pointer_parts[grid](
             dy, w, dx_sum_parts, batch, K, N, *dy.stride(), *w.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
-        grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
+        grid = (lib.cdiv(batch, 2) * lib.cdiv(K, 256),)
         linear_backward_dx_combine[grid](
             dx_sum_parts, dx, batch, K, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_backward_dx_tiles[grid](
             dy, w, dx, batch, K, N, *dy.stride(), *w.stride(), *dx.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -1835,222 +1447,74 @@ def choose_linear_backward_dw(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # left operand split ahead into TF32 numbers and rests, right one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if M > 64
-            and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128)
-            >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
-            else 64
-        )
-        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
-        found.append((us, "left_ahead", config))
-    # both operands split ahead into TF32 numbers and rests
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_N = (
-            256
-            if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-            <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-            else 128
-        )
-        config = dict(
-            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
-        )  # fmt: skip
-        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
-        found.append((us, "prepared", config))
-    # right operand split ahead into TF32 numbers and rests, left one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64)
-            >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
-            PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
-        found.append((us, "right_ahead", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "left ahead", 4 * M * K),
+        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "both ahead", 4 * (M * K + K * N)),
+        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "right ahead", 4 * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("persistent", tma and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_linear_backward_dw(x, w, dy, dw) -> None:
@@ -2061,129 +1525,85 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     dy = lib.reshaped(dy, batch, N)
     x = lib.reshaped(x, batch, K)
     PRECISION = runtime.f32_precision("matmul")
-    M = N
-    tma = lib.takes_tiles(dy, x)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = x.element_size()
-    stored_bytes = dw.element_size()
-    copied_bytes = lib.copied_bytes(dy.mT, x)
-    turned_bytes = lib.turned_bytes(x)
-    wide = lib.are_wide(dy.mT, x)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(dy.device)
     variant, config = choose_linear_backward_dw(
-        M, K, batch, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
-        sms,
+        M=N, N=K, K=batch, tma=lib.takes_tiles(dy, x), tf32x3=PRECISION == "tf32x3",
+        itemsize=x.element_size(), stored_bytes=dw.element_size(),
+        copied_bytes=lib.copied_bytes(dy.mT, x), turned_bytes=lib.turned_bytes(x),
+        wide=lib.are_wide(dy.mT, x), hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "left_ahead":
-        x_tiles, x_turned = lib.tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
-        dy_tiles = lib.tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x.mT, BLOCK_N, BLOCK_K)
+        dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_left_ahead[grid](
             x_tiles, dy_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "prepared":
-        dy_tiles = lib.tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        x_tiles = lib.tf32_tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
-        dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
+        x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_tf32x3[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"], TERMS=config["TERMS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "right_ahead":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        x_tiles = lib.tf32_tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
-        dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_right_ahead[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
-            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
-        dw_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=dy.device)
-        dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        PARTS = config["PARTS"]
+        dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
+        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_parts[grid](
             dy_tiles, x_tiles, dw_sum_parts, N, K, batch,
             DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         linear_backward_dw_combine[grid](
             dw_sum_parts, dw, N, K, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
-        dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_persistent[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        dy_tiles, dy_turned = lib.tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        dw_tiles = lib.tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(N, 3 * config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),
-            ),
-        )
+        dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
+        dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_strips[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        dw_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=dy.device)
-        grid = (config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
+        grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_backward_dw_pointer_parts[grid](
             dy, x, dw_sum_parts, N, K, batch, *dy.stride(), *x.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -2191,10 +1611,10 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         linear_backward_dw_combine[grid](
             dw_sum_parts, dw, N, K, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_backward_dw_tiles[grid](
             dy, x, dw, N, K, batch, *dy.stride(), *x.stride(), *dw.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -2209,15 +1629,8 @@ def choose_linear_backward_db(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2225,14 +1638,13 @@ def choose_linear_backward_db(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -2242,7 +1654,10 @@ def choose_linear_backward_db(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -2254,37 +1669,37 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     N = w.shape[0]
     batch = math.prod(x.shape[:-1])
     dy = lib.reshaped(dy, batch, N)
-    rows = N
-    cols = batch
-    across = 0 < dy.stride(1) < dy.stride(0)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_linear_backward_db(rows, cols, across, aligned, sms)
+    aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
+    variant, config = choose_linear_backward_db(
+        rows=N, cols=batch, across=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
+        sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        db_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((N, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         linear_backward_db_part[grid](
             dy, db_sum_part, N, batch, *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         linear_backward_db_finish[grid](
             db_sum_part, db, N, db.stride(0),
-            WIDE=math.gcd(16, N), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            WIDE=math.gcd(16, N), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         linear_backward_db_rows[grid](
             dy, db, N, batch, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         linear_backward_db_loop[grid](
             dy, db, N, batch, *dy.stride(), db.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, N, dy.stride(0)), enable_fp_fusion=True, **config,
@@ -2364,7 +1779,7 @@ def linear_backward_reference(
 
 @runtime.op(
     "specs/linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_linear_backward,
     reference=linear_backward_reference,
     precision=("matmul",),

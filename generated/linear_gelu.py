@@ -335,230 +335,77 @@ def choose_linear_gelu(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # left operand split ahead into TF32 numbers and rests, right one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if M > 64
-            and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128)
-            >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
-            else 64
-        )
-        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
-        found.append((us, "left_ahead", config))
-    # both operands split ahead into TF32 numbers and rests
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_N = (
-            256
-            if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-            <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-            else 128
-        )
-        config = dict(
-            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
-        )  # fmt: skip
-        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
-        found.append((us, "prepared", config))
-    # right operand split ahead into TF32 numbers and rests, left one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64)
-            >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
-            PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
-        found.append((us, "right_ahead", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "left ahead", 4 * M * K),
+        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "both ahead", 4 * (M * K + K * N)),
+        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "right ahead", 4 * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("twin", tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", tma and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=2,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "twin", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_linear_gelu(x, w, b, y) -> None:
@@ -566,132 +413,89 @@ def launch_linear_gelu(x, w, b, y) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    tma = lib.takes_tiles(x, w)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    copied_bytes = lib.copied_bytes(x, w.mT)
-    turned_bytes = lib.turned_bytes(w.mT)
-    wide = lib.are_wide(x, w.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_linear_gelu(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
-        sms,
+        M=M, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
+        wide=lib.are_wide(x, w.mT), hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        w_tiles, w_turned = lib.tiles(w, BLOCK_N, BLOCK_K)
+        x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_left_ahead[grid](
             w_tiles, x_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             W_TURNED=w_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "prepared":
-        x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"], TERMS=config["TERMS"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "right_ahead":
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_right_ahead[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
-        acc_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        PARTS = config["PARTS"]
+        acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         linear_gelu_combine[grid](
             acc_parts, b, y, M, N, b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            HALF=x.element_size() == 2, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_strips[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            HALF=x.element_size() == 2, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        acc_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_gelu_pointer_parts[grid](
             x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -700,10 +504,10 @@ def launch_linear_gelu(x, w, b, y) -> None:
         linear_gelu_combine[grid](
             acc_parts, b, y, M, N, b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_gelu_tiles[grid](
             x, w, b, y, M, N, K, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
@@ -763,7 +567,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_linear_gelu,
     reference=linear_gelu_reference,
     equals=linear_gelu_torch,
@@ -1129,230 +933,77 @@ def choose_linear_gelu_forward(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # left operand split ahead into TF32 numbers and rests, right one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if M > 64
-            and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128)
-            >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms)
-            else 64
-        )
-        BLOCK_K = 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_M, BLOCK_K=BLOCK_K, GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4, num_stages=3, PROGRAMS=1 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("left ahead", config, 1, 4 * M * K, *call)
-        found.append((us, "left_ahead", config))
-    # both operands split ahead into TF32 numbers and rests
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_N = (
-            256
-            if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-            <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-            else 128
-        )
-        config = dict(
-            BLOCK_M=128, BLOCK_N=BLOCK_N, BLOCK_K=32, GROUP_M=8, num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6, PROGRAMS=1, TERMS=256,
-        )  # fmt: skip
-        us = lib.product_us("both ahead", config, 1, 4 * (M * K + K * N), *call)
-        found.append((us, "prepared", config))
-    # right operand split ahead into TF32 numbers and rests, left one in registers
-    if tma and tf32x3 and itemsize == 4:
-        BLOCK_M = (
-            128
-            if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64)
-            >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=3,
-            PROGRAMS=2 if BLOCK_M == 128 else 3,
-        )  # fmt: skip
-        us = lib.product_us("right ahead", config, 1, 4 * K * N, *call)
-        found.append((us, "right_ahead", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
+        ), "left ahead", 4 * M * K),
+        ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
+            128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
+        ), "both ahead", 4 * (M * K + K * N)),
+        ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
+        ), "right ahead", 4 * K * N),
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors"),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors"),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
+        ), "descriptors"),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors"),
+        ("strips", tma and itemsize == 2,
+            lib.tile(64, 128, 128 // itemsize, 4, 4, PROGRAMS=1), "strips"),
+        ("twin", tma and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ("persistent", tma and itemsize <= 2, lib.tile(
+            128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors"),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
+        ), "descriptors"),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 64 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(128, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, in tiles of 3 strips of 64 rows
-    if tma and itemsize == 2:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("strips", config, 1, 0, *call)
-        found.append((us, "strips", config))
-    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=2,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "twin", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            128
-            if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
-            <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            else 64
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 128 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 1, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize)
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 64
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 1, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers"),
+        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers"),
+        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 1, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
@@ -1360,142 +1011,99 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    tma = lib.takes_tiles(x, w)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    copied_bytes = lib.copied_bytes(x, w.mT)
-    turned_bytes = lib.turned_bytes(w.mT)
-    wide = lib.are_wide(x, w.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(w.device)
     variant, config = choose_linear_gelu_forward(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
-        sms,
+        M=M, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
+        wide=lib.are_wide(x, w.mT), hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
-        w_tiles, w_turned = lib.tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        w_tiles, w_turned = lib.tiles(w, BLOCK_N, BLOCK_K)
+        x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
+        acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_left_ahead[grid](
             w_tiles, x_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
             W_TURNED=w_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "prepared":
-        x_tiles = lib.tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
+        acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 4)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_tf32x3[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"], TERMS=config["TERMS"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "right_ahead":
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles = lib.tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
+        acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_right_ahead[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
             X_TURNED=x_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant in ("split", "split_small"):
-        acc_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        PARTS = config["PARTS"]
+        acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"], num_stages=config["num_stages"],
+            enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         linear_gelu_forward_combine[grid](
             acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_persistent[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            HALF=x.element_size() == 2, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "strips":
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = lib.tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        acc_kept_tiles = lib.tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"])
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, 3 * config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_strips[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"], num_stages=config["num_stages"],
+            HALF=x.element_size() == 2, enable_fp_fusion=True,
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        acc_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=w.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_gelu_forward_pointer_parts[grid](
             x, w, acc_parts, M, N, K, *x.stride(), *w.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -1504,10 +1112,10 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         linear_gelu_forward_combine[grid](
             acc_parts, acc_kept, b, y, M, N, *acc_kept.stride(), b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         linear_gelu_forward_tiles[grid](
             x, w, acc_kept, b, y, M, N, K, *x.stride(), *w.stride(), *acc_kept.stride(),
             b.stride(0), *y.stride(),
@@ -1565,7 +1173,7 @@ def linear_gelu_forward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_linear_gelu_forward,
     reference=linear_gelu_forward_reference,
     precision=("matmul",),
@@ -1801,8 +1409,7 @@ def linear_gelu_backward_db_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     acc_kept_col = acc_kept_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1836,8 +1443,7 @@ def linear_gelu_backward_db_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     acc_kept_col = acc_kept_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1870,8 +1476,7 @@ def linear_gelu_backward_db_part(
 ):  # fmt: skip
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    N = N // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     acc_kept_col = acc_kept_col // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -1933,20 +1538,12 @@ def choose_linear_gelu_backward_dx(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -1956,9 +1553,7 @@ def choose_linear_gelu_backward_dx(
         and N > 128
         and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -1967,16 +1562,12 @@ def choose_linear_gelu_backward_dx(
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -1984,14 +1575,9 @@ def choose_linear_gelu_backward_dx(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
@@ -2000,9 +1586,11 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(acc_kept.device)
-    variant, config = choose_linear_gelu_backward_dx(M, K, N, itemsize, hip, sms)
+    variant, config = choose_linear_gelu_backward_dx(
+        M=M, N=K, K=N, itemsize=itemsize, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(acc_kept.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
@@ -2014,8 +1602,9 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
         else tl.float32
     )
     if variant == "split":
-        dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=acc_kept.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        dx_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=acc_kept.device)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_gelu_backward_dx_parts[grid](
             dy, acc_kept, b, w, dx_sum_parts, M, K, N, *dy.stride(), *acc_kept.stride(),
             b.stride(0), *w.stride(),
@@ -2025,10 +1614,10 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         linear_gelu_backward_dx_combine[grid](
             dx_sum_parts, dx, M, K, *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_gelu_backward_dx_tiles[grid](
             dy, acc_kept, b, w, dx, M, K, N, *dy.stride(), *acc_kept.stride(), b.stride(0),
             *w.stride(), *dx.stride(),
@@ -2055,20 +1644,12 @@ def choose_linear_gelu_backward_dw(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -2078,9 +1659,7 @@ def choose_linear_gelu_backward_dw(
         and N > 128
         and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -2089,16 +1668,12 @@ def choose_linear_gelu_backward_dw(
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -2106,14 +1681,9 @@ def choose_linear_gelu_backward_dw(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
@@ -2122,9 +1692,11 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(acc_kept.device)
-    variant, config = choose_linear_gelu_backward_dw(N, K, M, itemsize, hip, sms)
+    variant, config = choose_linear_gelu_backward_dw(
+        M=N, N=K, K=M, itemsize=itemsize, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(acc_kept.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
@@ -2136,8 +1708,9 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
         else tl.float32
     )
     if variant == "split":
-        dw_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=acc_kept.device)
-        grid = (config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=acc_kept.device)
+        grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_gelu_backward_dw_parts[grid](
             b, dy, acc_kept, x, dw_sum_parts, N, K, M, b.stride(0), *dy.stride(),
             *acc_kept.stride(), *x.stride(),
@@ -2147,10 +1720,10 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         linear_gelu_backward_dw_combine[grid](
             dw_sum_parts, dw, N, K, *dw.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         linear_gelu_backward_dw_tiles[grid](
             b, dy, acc_kept, x, dw, N, K, M, b.stride(0), *dy.stride(), *acc_kept.stride(),
             *x.stride(), *dw.stride(),
@@ -2167,15 +1740,8 @@ def choose_linear_gelu_backward_db(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2183,20 +1749,22 @@ def choose_linear_gelu_backward_db(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -2207,12 +1775,12 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     """Computes db by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
-    rows = N
-    cols = M
-    across = 0 < dy.stride(1) < dy.stride(0)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(acc_kept.device)
-    variant, config = choose_linear_gelu_backward_db(rows, cols, across, aligned, sms)
+    variant, config = choose_linear_gelu_backward_db(
+        rows=N, cols=M, across=0 < dy.stride(1) < dy.stride(0),
+        aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0,
+        sms=lib.multiprocessors(acc_kept.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
@@ -2224,30 +1792,30 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
         else tl.float32
     )
     if variant == "split":
-        db_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=acc_kept.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        db_sum_part = torch.empty((N, PARTS), dtype=compute, device=acc_kept.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         linear_gelu_backward_db_part[grid](
             dy, acc_kept, b, db_sum_part, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         linear_gelu_backward_db_finish[grid](
             db_sum_part, db, N, db.stride(0),
-            WIDE=math.gcd(16, N), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            WIDE=math.gcd(16, N), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         linear_gelu_backward_db_rows[grid](
             dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, N, dy.stride(0), acc_kept.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         linear_gelu_backward_db_loop[grid](
             dy, acc_kept, b, db, N, M, *dy.stride(), *acc_kept.stride(), b.stride(0), db.stride(0),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
@@ -2354,7 +1922,7 @@ def linear_gelu_backward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_linear_gelu_backward,
     reference=linear_gelu_backward_reference,
     precision=("matmul",),

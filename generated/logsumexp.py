@@ -27,8 +27,7 @@ def logsumexp_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -46,8 +45,7 @@ def logsumexp_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -70,8 +68,7 @@ def logsumexp_part(
 ):  # fmt: skip
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -115,15 +112,8 @@ def choose_logsumexp(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -131,14 +121,13 @@ def choose_logsumexp(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -148,7 +137,10 @@ def choose_logsumexp(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
@@ -161,38 +153,37 @@ def launch_logsumexp(x, y) -> None:
     batch = math.prod(y.shape)
     x = lib.reshaped(x, batch, D)
     y = y.view(batch)
-    rows = batch
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_logsumexp(rows, cols, across, aligned, sms)
+    variant, config = choose_logsumexp(
+        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        m_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         logsumexp_part[grid](
             x, m_part, y_sum_part, batch, D, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
-        grid = (lib.cdiv(rows, config["MERGE"]),)
+        grid = (lib.cdiv(batch, config["MERGE"]),)
         logsumexp_finish[grid](
             m_part, y_sum_part, y, batch, D, y.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         logsumexp_rows[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         logsumexp_loop[grid](
             x, y, batch, D, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
@@ -241,7 +232,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=1,
+    lib=2,
     allocate=allocate_logsumexp,
     reference=logsumexp_reference,
     equals=logsumexp_torch,
@@ -270,8 +261,7 @@ def logsumexp_backward_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -294,8 +284,7 @@ def logsumexp_backward_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
@@ -333,8 +322,7 @@ def logsumexp_backward_relay(
 ):  # fmt: skip
     """Program `turn`: m, y_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -399,8 +387,7 @@ def logsumexp_backward_part(
 ):  # fmt: skip
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -424,8 +411,7 @@ def logsumexp_backward_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -456,28 +442,18 @@ def choose_logsumexp_backward(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 4
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -485,24 +461,28 @@ def choose_logsumexp_backward(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = 256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=32 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_logsumexp_backward(x, dy, dx) -> None:
@@ -512,43 +492,34 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     x = lib.reshaped(x, batch, D)
     dy = lib.reshaped(dy, batch)
     dx = dx.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    itemsize = dx.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(x.device)
     variant, config = choose_logsumexp_backward(
-        rows, cols, across, aligned, itemsize, hip, sms,
+        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        itemsize=dx.element_size(), hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(x.device),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "relay":
-        m_part = torch.empty((rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device)
-        y_sum_part = torch.empty(
-            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        turns = torch.zeros(
-            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
-        )
-        grid = (
-            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
-        )
+        m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
         logsumexp_backward_relay[grid](
             turns, x, m_part, y_sum_part, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        m_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         logsumexp_backward_part[grid](
             x, m_part, y_sum_part, batch, D, *x.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         logsumexp_backward_finish[grid](
             m_part, y_sum_part, dy, x, dx, batch, D, dy.stride(0), *x.stride(), *dx.stride(),
@@ -556,14 +527,14 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
             WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         logsumexp_backward_rows[grid](
             x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, D, x.stride(0), dx.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         logsumexp_backward_loop[grid](
             x, dy, dx, batch, D, *x.stride(), dy.stride(0), *dx.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
@@ -620,7 +591,7 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=1,
+    lib=2,
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),

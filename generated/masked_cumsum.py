@@ -25,10 +25,8 @@ def masked_cumsum_scan(
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    mask_row = mask_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    D, mask_row = D // WIDE * WIDE, mask_row // WIDE * WIDE
+    x_row, y_row = x_row // WIDE * WIDE, y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in tl.range(0, D, BLOCK, num_stages=STAGES):
@@ -50,8 +48,7 @@ def masked_cumsum_part(
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of y_sum."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    mask_row = mask_row // WIDE * WIDE
+    D, mask_row = D // WIDE * WIDE, mask_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -75,10 +72,8 @@ def masked_cumsum_finish(
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    mask_row = mask_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
+    D, mask_row = D // WIDE * WIDE, mask_row // WIDE * WIDE
+    x_row, y_row = x_row // WIDE * WIDE, y_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -107,15 +102,8 @@ def choose_masked_cumsum(
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    512 if across else 1024,
-                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -123,19 +111,19 @@ def choose_masked_cumsum(
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))),
-            STAGES=3 if itemsize <= 2 else 1, num_warps=1 if itemsize <= 2 else 2,
+            ROWS=(ROWS := max(1, min(128 if itemsize <= 2 else 64, lib.pow2(rows)))),
+            BLOCK=max(16, min(2048 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(4, lib.pow2(cols)))
-    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
     return "blocks", dict(
-        BLOCK=BLOCK, ROWS=ROWS, STAGES=1, num_warps=4 if BLOCK <= 32 else 2,
+        BLOCK=(BLOCK := min(1024, max(4, lib.pow2(cols)))),
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK), STAGES=1,
+        num_warps=4 if BLOCK <= 32 else 2,
     )  # fmt: skip
 
 
@@ -147,18 +135,18 @@ def launch_masked_cumsum(x, mask, y) -> None:
     mask = lib.reshaped(mask.expand(*batch_shape, -1), batch, D)
     x = lib.reshaped(x.expand(*batch_shape, -1), batch, D)
     y = y.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < mask.stride(0) < mask.stride(1)
-    aligned = math.gcd(cols, mask.stride(0)) * mask.element_size() % 8 == 0
-    itemsize = y.element_size()
-    sms = lib.multiprocessors(mask.device)
-    variant, config = choose_masked_cumsum(rows, cols, across, aligned, itemsize, sms)
+    aligned = math.gcd(D, mask.stride(0)) * mask.element_size() % 8 == 0
+    variant, config = choose_masked_cumsum(
+        rows=batch, cols=D, across=0 < mask.stride(0) < mask.stride(1), aligned=aligned,
+        itemsize=y.element_size(), sms=lib.multiprocessors(mask.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=mask.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=mask.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         masked_cumsum_part[grid](
             mask, x, y_sum_part, batch, D, *mask.stride(), *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, mask.stride(0), x.stride(0)),
@@ -170,7 +158,7 @@ def launch_masked_cumsum(x, mask, y) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         masked_cumsum_scan[grid](
             mask, x, y, batch, D, *mask.stride(), *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, mask.stride(0), x.stride(0), y.stride(0)),
@@ -227,7 +215,7 @@ def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=1,
+    lib=2,
     allocate=allocate_masked_cumsum,
     reference=masked_cumsum_reference,
     equals=masked_cumsum_torch,
@@ -257,10 +245,8 @@ def masked_cumsum_backward_scan(
 ):  # fmt: skip
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    mask_row = mask_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    mask_row, dx_row = mask_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
     lane = tl.arange(0, BLOCK)[None, :]
@@ -286,8 +272,7 @@ def masked_cumsum_backward_part(
 ):  # fmt: skip
     """Program (part, rows): the total of one CHUNK of dy_where."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -310,10 +295,8 @@ def masked_cumsum_backward_finish(
 ):  # fmt: skip
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    mask_row = mask_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    mask_row, dx_row = mask_row // WIDE * WIDE, dx_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -346,15 +329,8 @@ def choose_masked_cumsum_backward(
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    512 if across else 1024,
-                    lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -362,10 +338,10 @@ def choose_masked_cumsum_backward(
         )  # fmt: skip
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(64, lib.pow2(rows)))
         return "across", dict(
-            ROWS=ROWS, BLOCK=max(16, min(1024 // ROWS, lib.pow2(cols))),
-            STAGES=3 if itemsize <= 2 else 1, num_warps=2, RUN=1,
+            ROWS=(ROWS := max(1, min(64, lib.pow2(rows)))),
+            BLOCK=max(16, min(1024 // ROWS, lib.pow2(cols))), STAGES=3 if itemsize <= 2 else 1,
+            num_warps=2, RUN=1,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
     if rows < (8 if aligned else 2) * sms and cols > 4096:
@@ -373,11 +349,11 @@ def choose_masked_cumsum_backward(
             ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize),
         )  # fmt: skip
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(16, lib.pow2(cols)))
-    ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
     return "blocks", dict(
-        BLOCK=BLOCK, ROWS=ROWS, STAGES=3 if cols > BLOCK else 1,
-        num_warps=4 if BLOCK <= 32 else 2, RUN=min(8, 16 // itemsize),
+        BLOCK=(BLOCK := min(1024, max(16, lib.pow2(cols)))),
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+        STAGES=3 if cols > BLOCK else 1, num_warps=4 if BLOCK <= 32 else 2,
+        RUN=min(8, 16 // itemsize),
     )  # fmt: skip
 
 
@@ -389,25 +365,22 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
     dy = lib.reshaped(dy, batch, D)
     mask = lib.reshaped(mask.expand(*batch_shape, -1), batch, D)
     dx = dx.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
-    itemsize = dx.element_size()
-    sms = lib.multiprocessors(dy.device)
     variant, config = choose_masked_cumsum_backward(
-        rows, cols, across, aligned, itemsize, sms,
+        rows=batch, cols=D, across=0 < dy.stride(0) < dy.stride(1),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
+        itemsize=dx.element_size(), sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "split":
-        dy_where_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dy_where_part = torch.empty((batch, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         masked_cumsum_backward_part[grid](
             dy, dy_where_part, batch, D, *dy.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0)), enable_fp_fusion=True,
-            ROWS=config["ROWS"], BLOCK=config["BLOCK"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], STAGES=config["STAGES"], num_warps=config["num_warps"],
+            **lib.config_without(config, "RUN"),
         )  # fmt: skip
         masked_cumsum_backward_finish[grid](
             dy_where_part, dy, mask, dx, batch, D, *dy.stride(), *mask.stride(), *dx.stride(),
@@ -415,7 +388,7 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         masked_cumsum_backward_scan[grid](
             dy, mask, dx, batch, D, *dy.stride(), *mask.stride(), *dx.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), mask.stride(0), dx.stride(0)),
@@ -475,7 +448,7 @@ def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> to
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=1,
+    lib=2,
     allocate=allocate_masked_cumsum_backward,
     reference=masked_cumsum_backward_reference,
     batch=runtime.Batch({"mask": (0, 1), "dy": (0, 1)}, (0,)),

@@ -29,10 +29,11 @@ def max_pool1d_x_in_lines_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    x_in_lines_outer_at = x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
-    x_in_lines_middle_at = x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    x_in_lines_outer_at, x_in_lines_middle_at = (
+        x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
+        x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
+    )
     inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -180,10 +181,8 @@ def max_pool1d_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P = P // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
-    x_1 = x_1 // WIDE * WIDE
-    y_0 = y_0 // WIDE * WIDE
+    P, x_0 = P // WIDE * WIDE, x_0 // WIDE * WIDE
+    x_1, y_0 = x_1 // WIDE * WIDE, y_0 // WIDE * WIDE
     y_1 = y_1 // WIDE * WIDE
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -221,10 +220,11 @@ def choose_max_pool1d_x_in_lines(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -233,7 +233,9 @@ def launch_max_pool1d_x_in_lines(x, x_in_lines) -> None:
     x, x_in_lines = lib.three_dims(x, x_in_lines)
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
-    _, config = choose_max_pool1d_x_in_lines(outer, middle, inner, turned)
+    _, config = choose_max_pool1d_x_in_lines(
+        outer=outer, middle=middle, inner=inner, turned=turned,
+    )  # fmt: skip
     grid = (
         lib.cdiv(outer, config["OUTER"])
         * lib.cdiv(middle, config["ROWS"])
@@ -255,10 +257,10 @@ def choose_max_pool1d(
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(lanes)))
-        STEPS = max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 256 // terms))
         return "channels", dict(
-            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            STEPS=max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -270,49 +272,38 @@ def choose_max_pool1d(
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
-        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
-        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
+            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms))
         return "window", dict(
-            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, L = x.shape
     P = y.shape[2]
-    terms = win
-    outer = N
-    lanes = C
-    span = C
-    along = P
-    hop_p = stride
     lines = C * N
-    cols = P
-    reach = P + P * stride + max(dil, -dil) * win
-    apart = stride
-    dilation = dil
-    line = L
     rows = C * N
-    channels_last = x.stride(1) < x.stride(2)
-    stored_last = y.stride(1) < y.stride(2)
-    itemsize = x.element_size()
     variant, config = choose_max_pool1d(
-        terms, outer, lanes, span, along, hop_p, lines, cols, reach, apart, dilation, line,
-        channels_last, stored_last, itemsize,
+        terms=win, outer=N, lanes=C, span=C, along=P, hop_p=stride, lines=lines, cols=P,
+        reach=P + P * stride + max(dil, -dil) * win, apart=stride, dilation=dil, line=L,
+        channels_last=x.stride(1) < x.stride(2), stored_last=y.stride(1) < y.stride(2),
+        itemsize=x.element_size(),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant in ("runs", "window"):
         if x.stride(2) != 1:  # its lines lie apart
@@ -320,18 +311,14 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
             launch_max_pool1d_x_in_lines(x, x_in_lines)
             x = x_in_lines
     if variant == "channels":
-        grid = (
-            lib.cdiv(N, config["ROWS"])
-            * lib.cdiv(P, config["STEPS"])
-            * lib.cdiv(C, config["BLOCK"]),
-        )
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         max_pool1d_channels[grid](
             x, y, N, P, C, L, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "runs":
-        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_runs[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
             WIDE_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)), COMPUTE=COMPUTE,
@@ -340,14 +327,14 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
             **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_window[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(P, config["BLOCK"]),)
+        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
         max_pool1d_box[grid](
             x, y, C * N, P, C, L, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
@@ -453,7 +440,7 @@ def max_pool1d_torch(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_max_pool1d,
     reference=max_pool1d_reference,
     equals=max_pool1d_torch,
@@ -484,10 +471,11 @@ def max_pool1d_backward_y_at_x_in_lines_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    x_in_lines_outer_at = x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
-    x_in_lines_middle_at = x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    x_in_lines_outer_at, x_in_lines_middle_at = (
+        x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
+        x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
+    )
     inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -638,10 +626,8 @@ def max_pool1d_backward_y_at_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    P = P // WIDE * WIDE
-    x_0 = x_0 // WIDE * WIDE
-    x_1 = x_1 // WIDE * WIDE
-    y_at_0 = y_at_0 // WIDE * WIDE
+    P, x_0 = P // WIDE * WIDE, x_0 // WIDE * WIDE
+    x_1, y_at_0 = x_1 // WIDE * WIDE, y_at_0 // WIDE * WIDE
     y_at_1 = y_at_1 // WIDE * WIDE
     tiles = tl.cdiv(P, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -672,12 +658,9 @@ def max_pool1d_backward_dx_box(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program, reducers as loops."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    L = L // WIDE * WIDE
-    dy_0 = dy_0 // WIDE * WIDE
-    dy_1 = dy_1 // WIDE * WIDE
-    y_at_0 = y_at_0 // WIDE * WIDE
-    y_at_1 = y_at_1 // WIDE * WIDE
-    dx_0 = dx_0 // WIDE * WIDE
+    L, dy_0 = L // WIDE * WIDE, dy_0 // WIDE * WIDE
+    dy_1, y_at_0 = dy_1 // WIDE * WIDE, y_at_0 // WIDE * WIDE
+    y_at_1, dx_0 = y_at_1 // WIDE * WIDE, dx_0 // WIDE * WIDE
     dx_1 = dx_1 // WIDE * WIDE
     tiles = tl.cdiv(L, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -720,10 +703,11 @@ def choose_max_pool1d_backward_y_at_x_in_lines(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -732,7 +716,9 @@ def launch_max_pool1d_backward_y_at_x_in_lines(x, x_in_lines) -> None:
     x, x_in_lines = lib.three_dims(x, x_in_lines)
     outer, middle, inner = x_in_lines.shape
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
-    _, config = choose_max_pool1d_backward_y_at_x_in_lines(outer, middle, inner, turned)
+    _, config = choose_max_pool1d_backward_y_at_x_in_lines(
+        outer=outer, middle=middle, inner=inner, turned=turned,
+    )  # fmt: skip
     grid = (
         lib.cdiv(outer, config["OUTER"])
         * lib.cdiv(middle, config["ROWS"])
@@ -754,10 +740,10 @@ def choose_max_pool1d_backward_y_at(
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and stored_last and 0 < terms <= 64 and max(outer, span) < 1 << 30:
-        BLOCK = max(1, min(256, lib.pow2(lanes)))
-        STEPS = max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 64 // terms))
         return "channels", dict(
-            BLOCK=BLOCK, ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(256, lib.pow2(lanes)))),
+            ROWS=max(1, 1024 // itemsize // BLOCK), num_warps=2,
+            STEPS=max(1, min(lib.pow2(along), 16 // (hop_p * hop_p), 64 // terms)),
         )  # fmt: skip
     # a window small enough to unroll, lines loaded in whole runs
     if (
@@ -769,49 +755,38 @@ def choose_max_pool1d_backward_y_at(
         and 0 < terms <= 64
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms))
-        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
-        num_warps = max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))
         return "runs", dict(
-            BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), STEPS=STEPS, EACH=EACH, num_warps=num_warps,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms)),
+            EACH=(EACH := min(BLOCK, 8 // itemsize) if apart == 1 else 1),
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
     if 0 < terms <= 64 and max(lines, reach) < 1 << 30:
-        BLOCK = max(1, min(128, lib.pow2(cols)))
-        STEPS = max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms))
         return "window", dict(
-            BLOCK=BLOCK, ROWS=max(1, 64 // BLOCK), num_warps=4 if BLOCK > 64 else 1, STEPS=STEPS,
+            BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 64 // terms)),
         )  # fmt: skip
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     N, C, L = x.shape
     P = dy.shape[2]
-    terms = win
-    outer = N
-    lanes = C
-    span = C
-    along = P
-    hop_p = stride
     lines = C * N
-    cols = P
-    reach = P + P * stride + max(dil, -dil) * win
-    apart = stride
-    dilation = dil
-    line = L
     rows = C * N
-    channels_last = x.stride(1) < x.stride(2)
-    stored_last = y_at.stride(1) < y_at.stride(2)
-    itemsize = x.element_size()
     variant, config = choose_max_pool1d_backward_y_at(
-        terms, outer, lanes, span, along, hop_p, lines, cols, reach, apart, dilation, line,
-        channels_last, stored_last, itemsize,
+        terms=win, outer=N, lanes=C, span=C, along=P, hop_p=stride, lines=lines, cols=P,
+        reach=P + P * stride + max(dil, -dil) * win, apart=stride, dilation=dil, line=L,
+        channels_last=x.stride(1) < x.stride(2), stored_last=y_at.stride(1) < y_at.stride(2),
+        itemsize=x.element_size(),
     )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant in ("runs", "window"):
         if x.stride(2) != 1:  # its lines lie apart
@@ -819,18 +794,14 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
             launch_max_pool1d_backward_y_at_x_in_lines(x, x_in_lines)
             x = x_in_lines
     if variant == "channels":
-        grid = (
-            lib.cdiv(N, config["ROWS"])
-            * lib.cdiv(P, config["STEPS"])
-            * lib.cdiv(C, config["BLOCK"]),
-        )
+        grid = (lib.cdiv(N, ROWS) * lib.cdiv(P, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         max_pool1d_backward_y_at_channels[grid](
             x, y_at, N, P, C, L, *x.stride(), *y_at.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "runs":
-        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_backward_y_at_runs[grid](
             x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
             WIDE_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)), COMPUTE=COMPUTE,
@@ -839,14 +810,14 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
             **config,
         )  # fmt: skip
     elif variant == "window":
-        grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(P, config["STEPS"] * config["BLOCK"]),)
+        grid = (lib.cdiv(lines, ROWS) * lib.cdiv(P, config["STEPS"] * BLOCK),)
         max_pool1d_backward_y_at_window[grid](
             x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, pad=pad, dil=dil, enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(P, config["BLOCK"]),)
+        grid = (lib.cdiv(rows, ROWS) * lib.cdiv(P, BLOCK),)
         max_pool1d_backward_y_at_box[grid](
             x, y_at, C * N, P, C, L, *x.stride(), *y_at.stride(),
             COMPUTE=COMPUTE, win=win, stride=stride, dil=dil, pad=pad,
@@ -858,8 +829,9 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
 def choose_max_pool1d_backward_dx(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: reducers as loops
-    BLOCK = max(1, min(256, lib.pow2(cols)))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    return "box", dict(
+        BLOCK=(BLOCK := max(1, min(256, lib.pow2(cols)))), ROWS=256 // BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> None:
@@ -867,8 +839,7 @@ def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> Non
     N, C, L = x.shape
     P = dy.shape[2]
     rows = C * N
-    cols = L
-    _, config = choose_max_pool1d_backward_dx(cols)
+    _, config = choose_max_pool1d_backward_dx(cols=L)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(L, config["BLOCK"]),)
     max_pool1d_backward_dx_box[grid](
@@ -1014,7 +985,7 @@ def max_pool1d_backward_reference(
 
 @runtime.op(
     "specs/max_pool1d.op",
-    lib=1,
+    lib=2,
     allocate=allocate_max_pool1d_backward,
     reference=max_pool1d_backward_reference,
     linear=(("x", "dy"),),

@@ -25,8 +25,7 @@ def max_with_index_float_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -47,8 +46,7 @@ def max_with_index_float_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -74,8 +72,7 @@ def max_with_index_float_part(
 ):  # fmt: skip
     """Program (part, row): v_max, i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -129,8 +126,7 @@ def max_with_index_int_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -152,8 +148,7 @@ def max_with_index_int_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
@@ -179,8 +174,7 @@ def max_with_index_int_part(
 ):  # fmt: skip
     """Program (part, row): v, i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -231,18 +225,10 @@ def choose_max_with_index_float(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv(
-                        ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -250,14 +236,13 @@ def choose_max_with_index_float(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -267,55 +252,58 @@ def choose_max_with_index_float(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     BLOCK = (
         32
         if across
         else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
-    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
-    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+    )  # fmt: skip
 
 
 def launch_max_with_index_float(x, v, i) -> None:
     """Computes v, i by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_max_with_index_float(rows, cols, across, aligned, sms)
+    variant, config = choose_max_with_index_float(
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        v_max_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        i_best = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        i_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        v_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        i_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         max_with_index_float_part[grid](
             x, v_max_part, i_best, i_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         max_with_index_float_finish[grid](
             v_max_part, i_best, i_at, i, v, N, i.stride(0), v.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         max_with_index_float_rows[grid](
             x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         max_with_index_float_loop[grid](
             x, i, v, N, D, *x.stride(), i.stride(0), v.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
@@ -331,18 +319,10 @@ def choose_max_with_index_int(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv(
-                        ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -350,14 +330,13 @@ def choose_max_with_index_int(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -367,54 +346,58 @@ def choose_max_with_index_int(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     BLOCK = (
         32
         if across
         else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
-    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
-    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+    )  # fmt: skip
 
 
 def launch_max_with_index_int(x, v, i) -> None:
     """Computes v, i by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_max_with_index_int(rows, cols, across, aligned, sms)
+    variant, config = choose_max_with_index_int(
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     if variant == "split":
-        v_part = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
-        i_best = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
-        i_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        v_part = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
+        i_best = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
+        i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         max_with_index_int_part[grid](
             x, v_part, i_best, i_at, N, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
             PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         max_with_index_int_finish[grid](
             v_part, i_best, i_at, v, i, N, v.stride(0), i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         max_with_index_int_rows[grid](
             x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min, WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         max_with_index_int_loop[grid](
             x, v, i, N, D, *x.stride(), v.stride(0), i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
@@ -493,7 +476,7 @@ def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=1,
+    lib=2,
     allocate=allocate_max_with_index,
     reference=max_with_index_reference,
     equals=max_with_index_torch,
@@ -528,8 +511,7 @@ def max_with_index_backward_v_at_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -548,8 +530,7 @@ def max_with_index_backward_v_at_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
@@ -571,8 +552,7 @@ def max_with_index_backward_v_at_part(
 ):  # fmt: skip
     """Program (part, row): v_at over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -614,8 +594,7 @@ def max_with_index_backward_dx_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dx_row = D // WIDE * WIDE, dx_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -634,18 +613,10 @@ def choose_max_with_index_backward_v_at(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv(
-                        ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -653,14 +624,13 @@ def choose_max_with_index_backward_v_at(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -670,54 +640,57 @@ def choose_max_with_index_backward_v_at(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     BLOCK = (
         32
         if across
         else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
-    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
-    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+    )  # fmt: skip
 
 
 def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
     """Computes v_at by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_max_with_index_backward_v_at(rows, cols, across, aligned, sms)
+    variant, config = choose_max_with_index_backward_v_at(
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dv.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
     if variant == "split":
-        v_at_best = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        v_at_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        v_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        v_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         max_with_index_backward_v_at_part[grid](
             x, v_at_best, v_at_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         max_with_index_backward_v_at_finish[grid](
             v_at_best, v_at_at, v_at, N, v_at.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         max_with_index_backward_v_at_rows[grid](
             x, v_at, N, D, *x.stride(), v_at.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         max_with_index_backward_v_at_loop[grid](
             x, v_at, N, D, *x.stride(), v_at.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
@@ -728,15 +701,15 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
 def choose_max_with_index_backward_dx(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_max_with_index_backward_dx(x, dv, v_at, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, D = x.shape
-    cols = D
-    _, config = choose_max_with_index_backward_dx(cols)
+    _, config = choose_max_with_index_backward_dx(cols=D)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     max_with_index_backward_dx_tile[grid](
@@ -790,7 +763,7 @@ def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=1,
+    lib=2,
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
     linear=(("dv",),),

@@ -24,8 +24,7 @@ def middle_mean_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_b = x_b // WIDE * WIDE
+    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
     tiles = tl.cdiv(D, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
@@ -45,8 +44,7 @@ def middle_mean_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_b = x_b // WIDE * WIDE
+    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
     tiles = tl.cdiv(D, ROWS)
     outer = (tl.program_id(0) // tiles).to(tl.int64)
@@ -73,8 +71,7 @@ def middle_mean_part(
 ):  # fmt: skip
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_b = x_b // WIDE * WIDE
+    D, x_b = D // WIDE * WIDE, x_b // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
     tiles = tl.cdiv(D, ROWS)
     outer = (tl.program_id(1) // tiles).to(tl.int64)
@@ -124,17 +121,10 @@ def choose_middle_mean(
     ):
         BLOCK = 64 if across else 2048
         ROWS = min(32 if across else 1, lib.pow2(max(1, row_run)))
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv(
-                        (4 if across else 16) * sms, max(1, row_runs * lib.cdiv(row_run, ROWS))
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms,
+            row_runs * lib.cdiv(row_run, ROWS),
+            min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -142,9 +132,11 @@ def choose_middle_mean(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
-        ROWS = min(max(1, 8192 // BLOCK), lib.pow2(max(1, row_run)))
-        return "across", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=4 if BLOCK <= 16 else 8)
+        return "across", dict(
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))),
+            ROWS=min(max(1, 8192 // BLOCK), lib.pow2(max(1, row_run))),
+            num_warps=4 if BLOCK <= 16 else 8,
+        )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
@@ -163,9 +155,9 @@ def choose_middle_mean(
         )
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
-    ROWS = min(64 if across else 1, lib.pow2(max(1, row_run)))
     return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=ROWS, num_warps=16 if across else 8,
+        BLOCK=64 if across else 4096, ROWS=min(64 if across else 1, lib.pow2(max(1, row_run))),
+        num_warps=16 if across else 8,
     )  # fmt: skip
 
 
@@ -174,39 +166,38 @@ def launch_middle_mean(x, y) -> None:
     B, M, D = x.shape
     y = y.view(B * D)
     rows = B * D
-    cols = M
-    row_run = D
-    row_runs = B
-    across = 0 < x.stride(2) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(2)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_middle_mean(cols, row_run, row_runs, across, aligned, sms)
+    variant, config = choose_middle_mean(
+        cols=M, row_run=D, row_runs=B, across=0 < x.stride(2) < x.stride(1),
+        aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], B * lib.cdiv(D, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_sum_part = torch.empty((rows, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, B * lib.cdiv(D, ROWS))
         middle_mean_part[grid](
             x, y_sum_part, D, M, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (B * lib.cdiv(D, config["MERGE"]),)
         middle_mean_finish[grid](
             y_sum_part, y, D, M, y.stride(0),
-            WIDE=math.gcd(16, D), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (B * lib.cdiv(D, config["ROWS"]),)
+        grid = (B * lib.cdiv(D, ROWS),)
         middle_mean_rows[grid](
             x, y, D, M, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
-        grid = (B * lib.cdiv(D, config["ROWS"]),)
+        grid = (B * lib.cdiv(D, ROWS),)
         middle_mean_loop[grid](
             x, y, D, M, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), x.stride(1)), enable_fp_fusion=True,
@@ -249,7 +240,7 @@ def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=1,
+    lib=2,
     allocate=allocate_middle_mean,
     reference=middle_mean_reference,
     equals=middle_mean_torch,
@@ -279,10 +270,8 @@ def middle_mean_backward_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
-    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
-    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
-    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
+    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
+    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
     inner = inner // WIDE_DX * WIDE_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -320,10 +309,11 @@ def choose_middle_mean_backward(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -332,8 +322,10 @@ def launch_middle_mean_backward(x, dy, dx) -> None:
     M = x.shape[1]
     dy, dx = lib.three_dims(*torch.broadcast_tensors(dy[:, None, :], dx))
     outer, middle, inner = dx.shape
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dx))
-    _, config = choose_middle_mean_backward(outer, middle, inner, turned)
+    _, config = choose_middle_mean_backward(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (dy, dx)),
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     grid = (
         lib.cdiv(outer, config["OUTER"])
@@ -382,7 +374,7 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=1,
+    lib=2,
     allocate=allocate_middle_mean_backward,
     reference=middle_mean_backward_reference,
     linear=(("x", "dy"),),

@@ -72,9 +72,8 @@ def choose_moe_linear(
         and N > 128
         and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            SEGMENTS=max(1, lib.pow2(segments)),
+        return "large", lib.tile(
+            128, 256, 128 // itemsize, 8, 3, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, in square tiles
     if (
@@ -84,16 +83,15 @@ def choose_moe_linear(
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3, SEGMENTS=max(1, lib.pow2(segments)),
+        return "medium", lib.tile(
+            128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3,
+            SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
             SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, 16 columns
@@ -102,14 +100,12 @@ def choose_moe_linear(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            SEGMENTS=max(1, lib.pow2(segments)),
+        return "thin", lib.tile(
+            64, 16, 256 // itemsize, 4, 4, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2, SEGMENTS=max(1, lib.pow2(segments)),
+    return "small", lib.tile(
+        64, 64, 32, 4, 3 if itemsize <= 4 else 2, SEGMENTS=max(1, lib.pow2(segments)),
     )  # fmt: skip
 
 
@@ -119,11 +115,10 @@ def launch_moe_linear(x, w, off, y) -> None:
     E = w.shape[0]
     N = w.shape[2]
     PRECISION = runtime.f32_precision("matmul")
-    segments = E
-    itemsize = x.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(off.device)
-    _, config = choose_moe_linear(M, N, segments, itemsize, hip, sms)
+    _, config = choose_moe_linear(
+        M=M, N=N, segments=E, itemsize=x.element_size(), hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(off.device),
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
     moe_linear_tiles[grid](
@@ -191,7 +186,7 @@ def moe_linear_reference(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) ->
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_moe_linear,
     reference=moe_linear_reference,
     precision=("matmul",),
@@ -310,9 +305,8 @@ def choose_moe_linear_backward_dx(
         and N > 128
         and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            SEGMENTS=max(1, lib.pow2(segments)),
+        return "large", lib.tile(
+            128, 256, 128 // itemsize, 8, 3, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, in square tiles
     if (
@@ -322,16 +316,15 @@ def choose_moe_linear_backward_dx(
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3, SEGMENTS=max(1, lib.pow2(segments)),
+        return "medium", lib.tile(
+            128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3,
+            SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
             SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, 16 columns
@@ -340,14 +333,12 @@ def choose_moe_linear_backward_dx(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-            SEGMENTS=max(1, lib.pow2(segments)),
+        return "thin", lib.tile(
+            64, 16, 256 // itemsize, 4, 4, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2, SEGMENTS=max(1, lib.pow2(segments)),
+    return "small", lib.tile(
+        64, 64, 32, 4, 3 if itemsize <= 4 else 2, SEGMENTS=max(1, lib.pow2(segments)),
     )  # fmt: skip
 
 
@@ -357,11 +348,10 @@ def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
     E = w.shape[0]
     N = w.shape[2]
     PRECISION = runtime.f32_precision("matmul")
-    segments = E
-    itemsize = w.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
-    _, config = choose_moe_linear_backward_dx(M, K, segments, itemsize, hip, sms)
+    _, config = choose_moe_linear_backward_dx(
+        M=M, N=K, segments=E, itemsize=w.element_size(), hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
     moe_linear_backward_dx_tiles[grid](
@@ -382,9 +372,7 @@ def choose_moe_linear_backward_dw(
         and N > 128
         and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -393,16 +381,12 @@ def choose_moe_linear_backward_dw(
         and N > 64
         and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=4 if M <= 32 else 5,
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -410,14 +394,9 @@ def choose_moe_linear_backward_dw(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
@@ -426,11 +405,10 @@ def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
     E = w.shape[0]
     N = w.shape[2]
     PRECISION = runtime.f32_precision("matmul")
-    batches = E
-    itemsize = x.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
-    _, config = choose_moe_linear_backward_dw(batches, N, K, itemsize, hip, sms)
+    _, config = choose_moe_linear_backward_dw(
+        batches=E, M=N, N=K, itemsize=x.element_size(), hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     grid = (E * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
     moe_linear_backward_dw_tiles[grid](
@@ -537,7 +515,7 @@ def moe_linear_backward_reference(
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_moe_linear_backward,
     reference=moe_linear_backward_reference,
     precision=("matmul",),

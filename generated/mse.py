@@ -108,15 +108,8 @@ def choose_mse(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -124,14 +117,13 @@ def choose_mse(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -141,7 +133,10 @@ def choose_mse(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -154,36 +149,35 @@ def launch_mse(x, t, loss) -> None:
     batch = math.prod(batch_shape)
     t, x = lib.flattened(t.expand(batch_shape), x.expand(batch_shape))
     rows = 1
-    cols = batch
-    across = False
-    aligned = cols * t.element_size() % 8 == 0
-    sms = lib.multiprocessors(t.device)
-    variant, config = choose_mse(rows, cols, across, aligned, sms)
+    variant, config = choose_mse(
+        rows=rows, cols=batch, across=False, aligned=batch * t.element_size() % 8 == 0,
+        sms=lib.multiprocessors(t.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if variant == "split":
-        loss_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=t.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        loss_sum_part = torch.empty((rows, PARTS), dtype=compute, device=t.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         mse_part[grid](
             x, t, loss_sum_part, batch, x.stride(0), t.stride(0),
-            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         mse_finish[grid](
             loss_sum_part, loss, batch,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         mse_rows[grid](
             x, t, loss, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         mse_loop[grid](
             x, t, loss, batch, x.stride(0), t.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, batch), enable_fp_fusion=True, **config,
@@ -234,7 +228,7 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/mse.op",
-    lib=1,
+    lib=2,
     allocate=allocate_mse,
     reference=mse_reference,
     equals=mse_torch,
@@ -337,14 +331,10 @@ def mse_backward_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_T_, WIDE_DX, WIDE_DT: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    t_outer_at = t_outer_at // WIDE_T_ * WIDE_T_
-    t_middle_at = t_middle_at // WIDE_T_ * WIDE_T_
-    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
-    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
-    dt_outer_at = dt_outer_at // WIDE_DT * WIDE_DT
-    dt_middle_at = dt_middle_at // WIDE_DT * WIDE_DT
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    t_outer_at, t_middle_at = t_outer_at // WIDE_T_ * WIDE_T_, t_middle_at // WIDE_T_ * WIDE_T_
+    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
+    dt_outer_at, dt_middle_at = dt_outer_at // WIDE_DT * WIDE_DT, dt_middle_at // WIDE_DT * WIDE_DT
     inner = inner // WIDE_DT * WIDE_DT
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -395,10 +385,11 @@ def choose_mse_backward(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -409,14 +400,16 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
     outer, middle, inner = dt.shape
     total = dt.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, t_, dx, dt))
-    itemsize = t_.element_size()
-    variant, config = choose_mse_backward(outer, middle, inner, turned, itemsize)
+    variant, config = choose_mse_backward(
+        outer=outer, middle=middle, inner=inner, turned=turned, itemsize=t_.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t_.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
         # A Python number reaches a kernel as f32.
         dloss = torch.full((), dloss, dtype=torch.float64, device=t_.device)
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         mse_backward_flat[grid](
             x, t_, dx, dt, dloss, total, batch, x.stride(2), t_.stride(2), dx.stride(2),
             dt.stride(2),
@@ -427,7 +420,7 @@ def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         mse_backward_strided[grid](
             x, t_, dx, dt, dloss, outer, middle, inner, batch, *x.stride(), *t_.stride(),
@@ -495,7 +488,7 @@ def mse_backward_reference(
 
 @runtime.op(
     "specs/mse.op",
-    lib=1,
+    lib=2,
     allocate=allocate_mse_backward,
     reference=mse_backward_reference,
     linear=(("x", "t"), ("dloss",)),

@@ -45,10 +45,8 @@ def relu_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    y_outer_at = y_outer_at // WIDE_Y * WIDE_Y
-    y_middle_at = y_middle_at // WIDE_Y * WIDE_Y
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
     inner = inner // WIDE_Y * WIDE_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -88,10 +86,11 @@ def choose_relu(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -100,12 +99,14 @@ def launch_relu(x, y) -> None:
     x, y = lib.three_dims(x, y)
     outer, middle, inner = y.shape
     total = y.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y))
-    itemsize = x.element_size()
-    variant, config = choose_relu(outer, middle, inner, turned, itemsize)
+    variant, config = choose_relu(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, y)), itemsize=x.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         relu_flat[grid](
             x, y, total, x.stride(2), y.stride(2),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
@@ -114,7 +115,7 @@ def launch_relu(x, y) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         relu_strided[grid](
             x, y, outer, middle, inner, *x.stride(), *y.stride(),
@@ -156,7 +157,7 @@ def relu_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_relu,
     reference=relu_reference,
     equals=relu_torch,
@@ -211,12 +212,9 @@ def relu_backward_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_X, WIDE_DY, WIDE_DX: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at = x_outer_at // WIDE_X * WIDE_X
-    x_middle_at = x_middle_at // WIDE_X * WIDE_X
-    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
-    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
-    dx_outer_at = dx_outer_at // WIDE_DX * WIDE_DX
-    dx_middle_at = dx_middle_at // WIDE_DX * WIDE_DX
+    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
+    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
+    dx_outer_at, dx_middle_at = dx_outer_at // WIDE_DX * WIDE_DX, dx_middle_at // WIDE_DX * WIDE_DX
     inner = inner // WIDE_DX * WIDE_DX
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -260,10 +258,11 @@ def choose_relu_backward(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -272,12 +271,15 @@ def launch_relu_backward(x, dy, dx) -> None:
     x, dy, dx = lib.three_dims(x, dy, dx)
     outer, middle, inner = dx.shape
     total = dx.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, dy, dx))
-    itemsize = dy.element_size()
-    variant, config = choose_relu_backward(outer, middle, inner, turned, itemsize)
+    variant, config = choose_relu_backward(
+        outer=outer, middle=middle, inner=inner,
+        turned=any(0 < t.stride(1) < t.stride(2) for t in (x, dy, dx)),
+        itemsize=dy.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         relu_backward_flat[grid](
             x, dy, dx, total, x.stride(2), dy.stride(2), dx.stride(2),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **config,
@@ -286,7 +288,7 @@ def launch_relu_backward(x, dy, dx) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         relu_backward_strided[grid](
             x, dy, dx, outer, middle, inner, *x.stride(), *dy.stride(), *dx.stride(),
@@ -335,7 +337,7 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/relu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_relu_backward,
     reference=relu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),

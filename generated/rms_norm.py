@@ -26,8 +26,7 @@ def rms_norm_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -49,8 +48,7 @@ def rms_norm_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -85,8 +83,7 @@ def rms_norm_relay(
 ):  # fmt: skip
     """Program `turn`: ms_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -145,8 +142,7 @@ def rms_norm_part(
 ):  # fmt: skip
     """Program (part, row): ms_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -170,8 +166,7 @@ def rms_norm_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -199,28 +194,18 @@ def choose_rms_norm(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 8
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -228,9 +213,9 @@ def choose_rms_norm(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
@@ -240,12 +225,16 @@ def choose_rms_norm(
             if BLOCK <= 512
             else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
         )
-        num_warps = 4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=ROWS,
+            num_warps=4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        )  # fmt: skip
     # any width
-    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_rms_norm(x, gain, y, eps) -> None:
@@ -254,41 +243,34 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_rms_norm(rows, cols, across, aligned, hip, sms)
+    variant, config = choose_rms_norm(
+        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "relay":
-        ms_sum_part = torch.empty(
-            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        turns = torch.zeros(
-            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
-        )
-        grid = (
-            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
-        )
+        ms_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
         rms_norm_relay[grid](
             turns, x, ms_sum_part, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        ms_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        ms_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         rms_norm_part[grid](
             x, ms_sum_part, batch, D, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         rms_norm_finish[grid](
             ms_sum_part, x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
@@ -296,14 +278,14 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         rms_norm_rows[grid](
             x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         rms_norm_loop[grid](
             x, gain, y, eps, batch, D, *x.stride(), gain.stride(0), *y.stride(),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
@@ -372,7 +354,7 @@ def rms_norm_torch(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_rms_norm,
     reference=rms_norm_reference,
     equals=rms_norm_torch,
@@ -410,10 +392,8 @@ def rms_norm_backward_ms_sum_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -442,10 +422,8 @@ def rms_norm_backward_ms_sum_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -497,10 +475,8 @@ def rms_norm_backward_ms_sum_relay(
 ):  # fmt: skip
     """Program `turn`: ms_sum, dy_rsqrt over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
+    dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -586,8 +562,7 @@ def rms_norm_backward_ms_sum_part(
 ):  # fmt: skip
     """Program (part, row): ms_sum, dy_rsqrt over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -622,10 +597,8 @@ def rms_norm_backward_ms_sum_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    x_row, dx_row = x_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -664,8 +637,7 @@ def rms_norm_backward_dgain_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    D, dy_col = D // WIDE * WIDE, dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -687,8 +659,7 @@ def rms_norm_backward_dgain_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    D, dy_col = D // WIDE * WIDE, dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -713,8 +684,7 @@ def rms_norm_backward_dgain_part(
 ):  # fmt: skip
     """Program (part, row): dgain_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_col = dy_col // WIDE * WIDE
+    D, dy_col = D // WIDE * WIDE, dy_col // WIDE * WIDE
     x_col = x_col // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -850,28 +820,18 @@ def choose_rms_norm_backward_ms_sum(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 8
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -879,9 +839,9 @@ def choose_rms_norm_backward_ms_sum(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
@@ -893,9 +853,11 @@ def choose_rms_norm_backward_ms_sum(
         )
         return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
     # any width
-    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> None:
@@ -905,31 +867,22 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     x = lib.reshaped(x, batch, D)
     dy = lib.reshaped(dy, batch, D)
     dx = dx.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_rms_norm_backward_ms_sum(rows, cols, across, aligned, hip, sms)
+    variant, config = choose_rms_norm_backward_ms_sum(
+        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "relay":
-        ms_sum_part = torch.empty(
-            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        dy_rsqrt_part = torch.empty(
-            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        turns = torch.zeros(
-            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
-        )
-        grid = (
-            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
-        )
+        ms_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        dy_rsqrt_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
         rms_norm_backward_ms_sum_relay[grid](
             turns, x, dy, gain, ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dx, eps, batch, D,
             *x.stride(), *dy.stride(), gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0),
@@ -939,15 +892,15 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
             **config,
         )  # fmt: skip
     elif variant == "split":
-        ms_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        dy_rsqrt_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        ms_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        dy_rsqrt_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         rms_norm_backward_ms_sum_part[grid](
             x, dy, gain, ms_sum_part, dy_rsqrt_part, batch, D, *x.stride(), *dy.stride(),
             gain.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), dy.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         rms_norm_backward_ms_sum_finish[grid](
             ms_sum_part, dy_rsqrt_part, ms_sum, dy_rsqrt, dy, gain, x, dx, eps, batch, D,
@@ -958,7 +911,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
             **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         rms_norm_backward_ms_sum_rows[grid](
             x, ms_sum, dy, gain, dy_rsqrt, dx, eps, batch, D, *x.stride(), ms_sum.stride(0),
             *dy.stride(), gain.stride(0), dy_rsqrt.stride(0), *dx.stride(),
@@ -967,7 +920,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         rms_norm_backward_ms_sum_loop[grid](
             x, dy, gain, ms_sum, dy_rsqrt, dx, eps, batch, D, *x.stride(), *dy.stride(),
             gain.stride(0), ms_sum.stride(0), dy_rsqrt.stride(0), *dx.stride(),
@@ -985,15 +938,8 @@ def choose_rms_norm_backward_dgain(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1001,9 +947,9 @@ def choose_rms_norm_backward_dgain(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
@@ -1026,36 +972,36 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
     batch = math.prod(x.shape[:-1])
     dy = lib.reshaped(dy, batch, D)
     x = lib.reshaped(x, batch, D)
-    rows = D
-    cols = batch
-    across = 0 < dy.stride(1) < dy.stride(0)
-    aligned = math.gcd(cols, dy.stride(1)) * dy.element_size() % 8 == 0
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_rms_norm_backward_dgain(rows, cols, across, aligned, sms)
+    aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
+    variant, config = choose_rms_norm_backward_dgain(
+        rows=D, cols=batch, across=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
+        sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
     if variant == "split":
-        dgain_sum_part = torch.empty((D, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(D, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dgain_sum_part = torch.empty((D, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(D, ROWS))
         rms_norm_backward_dgain_part[grid](
             dy, x, ms_sum, dgain_sum_part, eps, D, batch, *dy.stride(), *x.stride(),
             ms_sum.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(D, config["MERGE"]),)
         rms_norm_backward_dgain_finish[grid](
             dgain_sum_part, dgain, D, dgain.stride(0),
-            WIDE=math.gcd(16, D), enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D), enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(D, config["ROWS"]),)
+        grid = (lib.cdiv(D, ROWS),)
         rms_norm_backward_dgain_rows[grid](
             dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
             dgain.stride(0),
@@ -1063,7 +1009,7 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
             WIDE=math.gcd(16, D, dy.stride(0), x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(D, config["ROWS"]),)
+        grid = (lib.cdiv(D, ROWS),)
         rms_norm_backward_dgain_loop[grid](
             dy, x, ms_sum, dgain, eps, D, batch, *dy.stride(), *x.stride(), ms_sum.stride(0),
             dgain.stride(0),
@@ -1080,15 +1026,8 @@ def choose_rms_norm_backward_deps(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1096,14 +1035,13 @@ def choose_rms_norm_backward_deps(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -1113,7 +1051,10 @@ def choose_rms_norm_backward_deps(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -1125,40 +1066,39 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
     rows = 1
-    cols = batch
-    across = False
-    aligned = cols * ms_sum.element_size() % 8 == 0
-    sms = lib.multiprocessors(ms_sum.device)
-    variant, config = choose_rms_norm_backward_deps(rows, cols, across, aligned, sms)
+    variant, config = choose_rms_norm_backward_deps(
+        rows=rows, cols=batch, across=False, aligned=batch * ms_sum.element_size() % 8 == 0,
+        sms=lib.multiprocessors(ms_sum.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=ms_sum.device)
     if variant == "split":
-        deps_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=ms_sum.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        deps_sum_part = torch.empty((rows, PARTS), dtype=compute, device=ms_sum.device)
+        grid = (PARTS, lib.cdiv(rows, ROWS))
         rms_norm_backward_deps_part[grid](
             ms_sum, dy_rsqrt, deps_sum_part, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(rows, config["MERGE"]),)
         rms_norm_backward_deps_finish[grid](
             deps_sum_part, deps,
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         rms_norm_backward_deps_rows[grid](
             ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor), COMPUTE=COMPUTE, WIDE=math.gcd(16, batch),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(rows, ROWS),)
         rms_norm_backward_deps_loop[grid](
             ms_sum, dy_rsqrt, deps, eps, batch, D, ms_sum.stride(0), dy_rsqrt.stride(0),
             COMPUTE=COMPUTE, EPS_IS_TENSOR=isinstance(eps, torch.Tensor), WIDE=math.gcd(16, batch),
@@ -1267,7 +1207,7 @@ def rms_norm_backward_reference(
 
 @runtime.op(
     "specs/rms_norm.op",
-    lib=1,
+    lib=2,
     allocate=allocate_rms_norm_backward,
     reference=rms_norm_backward_reference,
     linear=(("dy",),),

@@ -24,8 +24,7 @@ def row_argmax_float_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -44,8 +43,7 @@ def row_argmax_float_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
@@ -67,8 +65,7 @@ def row_argmax_float_part(
 ):  # fmt: skip
     """Program (part, row): i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -110,8 +107,7 @@ def row_argmax_int_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -131,8 +127,7 @@ def row_argmax_int_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
@@ -154,8 +149,7 @@ def row_argmax_int_part(
 ):  # fmt: skip
     """Program (part, row): i over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -198,18 +192,10 @@ def choose_row_argmax_float(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv(
-                        ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -217,14 +203,13 @@ def choose_row_argmax_float(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -234,54 +219,57 @@ def choose_row_argmax_float(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     BLOCK = (
         32
         if across
         else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
-    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
-    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+    )  # fmt: skip
 
 
 def launch_row_argmax_float(x, i) -> None:
     """Computes i by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_row_argmax_float(rows, cols, across, aligned, sms)
+    variant, config = choose_row_argmax_float(
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        i_best = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        i_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        i_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         row_argmax_float_part[grid](
             x, i_best, i_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         row_argmax_float_finish[grid](
             i_best, i_at, i, N, i.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_argmax_float_rows[grid](
             x, i, N, D, *x.stride(), i.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_argmax_float_loop[grid](
             x, i, N, D, *x.stride(), i.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
@@ -297,18 +285,10 @@ def choose_row_argmax_int(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv(
-                        ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -316,14 +296,13 @@ def choose_row_argmax_int(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -333,53 +312,57 @@ def choose_row_argmax_int(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     BLOCK = (
         32
         if across
         else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
-    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
-    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+    )  # fmt: skip
 
 
 def launch_row_argmax_int(x, i) -> None:
     """Computes i by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_row_argmax_int(rows, cols, across, aligned, sms)
+    variant, config = choose_row_argmax_int(
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     if variant == "split":
-        i_best = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
-        i_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        i_best = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
+        i_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         row_argmax_int_part[grid](
             x, i_best, i_at, N, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
             PLACE=tl.int32 if (D) < 2**31 else tl.int64, WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         row_argmax_int_finish[grid](
             i_best, i_at, i, N, i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_argmax_int_rows[grid](
             x, i, N, D, *x.stride(), i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min, WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_argmax_int_loop[grid](
             x, i, N, D, *x.stride(), i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
@@ -445,7 +428,7 @@ def row_argmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_argmax.op",
-    lib=1,
+    lib=2,
     allocate=allocate_row_argmax,
     reference=row_argmax_reference,
     equals=row_argmax_torch,

@@ -24,8 +24,7 @@ def row_max_float_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -41,8 +40,7 @@ def row_max_float_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
@@ -62,8 +60,7 @@ def row_max_float_part(
 ):  # fmt: skip
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -102,8 +99,7 @@ def row_max_int_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -120,8 +116,7 @@ def row_max_int_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(0, D, BLOCK):
@@ -141,8 +136,7 @@ def row_max_int_part(
 ):  # fmt: skip
     """Program (part, row): y over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -178,15 +172,8 @@ def choose_row_max_float(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -194,14 +181,13 @@ def choose_row_max_float(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -211,7 +197,10 @@ def choose_row_max_float(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -221,37 +210,36 @@ def choose_row_max_float(
 def launch_row_max_float(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_row_max_float(rows, cols, across, aligned, sms)
+    variant, config = choose_row_max_float(
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
-        y_max_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         row_max_float_part[grid](
             x, y_max_part, N, D, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         row_max_float_finish[grid](
             y_max_part, y, N, y.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_max_float_rows[grid](
             x, y, N, D, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_max_float_loop[grid](
             x, y, N, D, *x.stride(), y.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
@@ -266,15 +254,8 @@ def choose_row_max_int(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv((4 if across else 16) * sms, max(1, lib.cdiv(rows, ROWS))),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -282,14 +263,13 @@ def choose_row_max_int(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -299,7 +279,10 @@ def choose_row_max_int(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -309,37 +292,37 @@ def choose_row_max_int(
 def launch_row_max_int(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_row_max_int(rows, cols, across, aligned, sms)
+    variant, config = choose_row_max_int(
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     if variant == "split":
-        y_part = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_part = torch.empty((N, PARTS), dtype=x.dtype, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         row_max_int_part[grid](
             x, y_part, N, D, *x.stride(),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         row_max_int_finish[grid](
             y_part, y, N, y.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True, PARTS=config["PARTS"],
-            MERGE=config["MERGE"], num_warps=config["num_warps"],
+            LOWEST=torch.iinfo(x.dtype).min, enable_fp_fusion=True,
+            **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_max_int_rows[grid](
             x, y, N, D, *x.stride(), y.stride(0),
             LOWEST=torch.iinfo(x.dtype).min, WIDE=math.gcd(16, D, x.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_max_int_loop[grid](
             x, y, N, D, *x.stride(), y.stride(0),
             T=getattr(tl, str(x.dtype)[6:]), LOWEST=torch.iinfo(x.dtype).min,
@@ -408,7 +391,7 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_max.op",
-    lib=1,
+    lib=2,
     allocate=allocate_row_max,
     reference=row_max_reference,
     equals=row_max_torch,
@@ -443,8 +426,7 @@ def row_max_backward_y_at_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -463,8 +445,7 @@ def row_max_backward_y_at_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
@@ -488,8 +469,7 @@ def row_max_backward_y_at_part(
 ):  # fmt: skip
     """Program (part, row): y_at over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -534,8 +514,7 @@ def row_max_backward_dx_tile(
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements a program."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dx_row = D // WIDE * WIDE, dx_row // WIDE * WIDE
     tiles = tl.cdiv(D, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -554,18 +533,10 @@ def choose_row_max_backward_y_at(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv(
-                        ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -573,14 +544,13 @@ def choose_row_max_backward_y_at(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -590,54 +560,57 @@ def choose_row_max_backward_y_at(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     BLOCK = (
         32
         if across
         else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
-    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
-    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+    )  # fmt: skip
 
 
 def launch_row_max_backward_y_at(x, dy, y_at) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_row_max_backward_y_at(rows, cols, across, aligned, sms)
+    variant, config = choose_row_max_backward_y_at(
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        y_at_best = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        y_at_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        y_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         row_max_backward_y_at_part[grid](
             x, y_at_best, y_at_at, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         row_max_backward_y_at_finish[grid](
             y_at_best, y_at_at, y_at, N, y_at.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_max_backward_y_at_rows[grid](
             x, y_at, N, D, *x.stride(), y_at.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_max_backward_y_at_loop[grid](
             x, y_at, N, D, *x.stride(), y_at.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
@@ -648,15 +621,15 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
 def choose_row_max_backward_dx(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, lib.pow2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    return "tile", dict(
+        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
+    )  # fmt: skip
 
 
 def launch_row_max_backward_dx(x, dy, y_at, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, D = x.shape
-    cols = D
-    _, config = choose_row_max_backward_dx(cols)
+    _, config = choose_row_max_backward_dx(cols=D)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     grid = (lib.cdiv(N, config["ROWS"]) * lib.cdiv(D, config["BLOCK"]),)
     row_max_backward_dx_tile[grid](
@@ -716,7 +689,7 @@ def row_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/row_max.op",
-    lib=1,
+    lib=2,
     allocate=allocate_row_max_backward,
     reference=row_max_backward_reference,
     linear=(("dy",),),

@@ -24,8 +24,7 @@ def row_norm_max_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -42,8 +41,7 @@ def row_norm_max_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -76,8 +74,7 @@ def row_norm_max_relay(
 ):  # fmt: skip
     """Program `turn`: y_max over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -137,8 +134,7 @@ def row_norm_max_part(
 ):  # fmt: skip
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -163,8 +159,7 @@ def row_norm_max_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -188,28 +183,18 @@ def choose_row_norm_max(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 8
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -217,14 +202,13 @@ def choose_row_norm_max(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -234,42 +218,46 @@ def choose_row_norm_max(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_row_norm_max(x, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_row_norm_max(rows, cols, across, aligned, hip, sms)
+    variant, config = choose_row_norm_max(
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "relay":
-        y_max_part = torch.empty((N, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device)
-        turns = torch.zeros((1 + lib.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=x.device)
-        grid = ((lib.cdiv(N, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],)
+        y_max_part = torch.empty((N, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        turns = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
         row_norm_max_relay[grid](
             turns, x, y_max_part, y, N, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     elif variant == "split":
-        y_max_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         row_norm_max_part[grid](
             x, y_max_part, N, D, *x.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         row_norm_max_finish[grid](
             y_max_part, x, y, N, D, *x.stride(), *y.stride(),
@@ -277,14 +265,14 @@ def launch_row_norm_max(x, y) -> None:
             **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_norm_max_rows[grid](
             x, y, N, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
             **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_norm_max_loop[grid](
             x, y, N, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True,
@@ -334,7 +322,7 @@ def row_norm_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=1,
+    lib=2,
     allocate=allocate_row_norm_max,
     reference=row_norm_max_reference,
     equals=row_norm_max_torch,
@@ -361,8 +349,7 @@ def row_norm_max_backward_y_max_at_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -383,8 +370,7 @@ def row_norm_max_backward_y_max_at_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
@@ -414,8 +400,7 @@ def row_norm_max_backward_y_max_at_part(
 ):  # fmt: skip
     """Program (part, row): y_max_at, y_max over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -480,10 +465,8 @@ def row_norm_max_backward_dx_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
@@ -505,10 +488,8 @@ def row_norm_max_backward_dx_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
@@ -547,10 +528,8 @@ def row_norm_max_backward_dx_relay(
 ):  # fmt: skip
     """Program `turn`: dy_max_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -613,8 +592,7 @@ def row_norm_max_backward_dx_part(
 ):  # fmt: skip
     """Program (part, row): dy_max_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -642,8 +620,7 @@ def row_norm_max_backward_dx_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -672,18 +649,10 @@ def choose_row_norm_max_backward_y_max_at(
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    2048,
-                    lib.cdiv(
-                        ((16 if rows > 1024 else 4) if across else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(2048, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -691,14 +660,13 @@ def choose_row_norm_max_backward_y_max_at(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= (128 if aligned else 512) and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -708,58 +676,59 @@ def choose_row_norm_max_backward_y_max_at(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
     BLOCK = (
         32
         if across
         else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
     )
-    ROWS = 64 if across else 8 if cols <= 8192 and aligned else 1
-    num_warps = 8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
-    return "loop", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+    )  # fmt: skip
 
 
 def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
     """Computes y_max_at, y_max by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    sms = lib.multiprocessors(x.device)
     variant, config = choose_row_norm_max_backward_y_max_at(
-        rows, cols, across, aligned, sms,
+        rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
+        sms=lib.multiprocessors(x.device),
     )  # fmt: skip
+    ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
     if variant == "split":
-        y_max_at_best = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        y_max_at_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
-        y_max_part = torch.empty((N, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        y_max_at_best = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        y_max_at_at = torch.empty((N, PARTS), dtype=torch.int64, device=x.device)
+        y_max_part = torch.empty((N, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         row_norm_max_backward_y_max_at_part[grid](
             x, y_max_at_best, y_max_at_at, y_max_part, N, D, *x.stride(),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
-            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"], PARTS=config["PARTS"], CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
+            WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True,
+            **lib.config_without(config, "MERGE"),
         )  # fmt: skip
         grid = (lib.cdiv(N, config["MERGE"]),)
         row_norm_max_backward_y_max_at_finish[grid](
             y_max_at_best, y_max_at_at, y_max_part, y_max_at, y_max, N, y_max_at.stride(0),
             y_max.stride(0),
-            enable_fp_fusion=True, PARTS=config["PARTS"], MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "BLOCK", "ROWS", "CHUNK"),
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_y_max_at_rows[grid](
             x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, x.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_y_max_at_loop[grid](
             x, y_max_at, y_max, N, D, *x.stride(), y_max_at.stride(0), y_max.stride(0),
             COMPUTE=COMPUTE, PLACE=tl.int32 if (D) < 2**31 else tl.int64,
@@ -773,28 +742,18 @@ def choose_row_norm_max_backward_dx(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 8
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -802,44 +761,45 @@ def choose_row_norm_max_backward_dx(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, D = x.shape
-    rows = N
-    cols = D
-    across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_row_norm_max_backward_dx(rows, cols, across, aligned, hip, sms)
+    variant, config = choose_row_norm_max_backward_dx(
+        rows=N, cols=D, across=0 < dy.stride(0) < dy.stride(1),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
     if variant == "relay":
-        dy_max_sum_part = torch.empty(
-            (N, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=dy.device
-        )
-        turns = torch.zeros((1 + lib.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=dy.device)
-        grid = ((lib.cdiv(N, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],)
+        dy_max_sum_part = torch.empty((N, lib.cdiv(D, BLOCK)), dtype=compute, device=dy.device)
+        turns = torch.zeros((1 + lib.cdiv(N, ROWS),), dtype=torch.int32, device=dy.device)
+        grid = ((lib.cdiv(N, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
         row_norm_max_backward_dx_relay[grid](
             turns, dy, y, dy_max_sum_part, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(),
             y_max.stride(0), y_max_at.stride(0), *dx.stride(),
@@ -847,13 +807,13 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        dy_max_sum_part = torch.empty((N, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(N, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dy_max_sum_part = torch.empty((N, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(N, ROWS))
         row_norm_max_backward_dx_part[grid](
             dy, y, dy_max_sum_part, N, D, *dy.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         row_norm_max_backward_dx_finish[grid](
             dy_max_sum_part, y_max, dy, y_max_at, dx, N, D, y_max.stride(0), *dy.stride(),
@@ -862,7 +822,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_dx_rows[grid](
             dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
             y_max_at.stride(0), *dx.stride(),
@@ -870,7 +830,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["ROWS"]),)
+        grid = (lib.cdiv(N, ROWS),)
         row_norm_max_backward_dx_loop[grid](
             dy, y, y_max, y_max_at, dx, N, D, *dy.stride(), *y.stride(), y_max.stride(0),
             y_max_at.stride(0), *dx.stride(),
@@ -952,7 +912,7 @@ def row_norm_max_backward_reference(
 
 @runtime.op(
     "specs/row_norm_max.op",
-    lib=1,
+    lib=2,
     allocate=allocate_row_norm_max_backward,
     reference=row_norm_max_backward_reference,
     linear=(("dy",),),

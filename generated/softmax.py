@@ -28,8 +28,7 @@ def softmax_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -49,8 +48,7 @@ def softmax_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
@@ -86,8 +84,7 @@ def softmax_relay(
 ):  # fmt: skip
     """Program `turn`: m, y_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -150,8 +147,7 @@ def softmax_part(
 ):  # fmt: skip
     """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -174,8 +170,7 @@ def softmax_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    x_row = x_row // WIDE * WIDE
+    D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -204,28 +199,18 @@ def choose_softmax(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 4
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES, maxnreg=80,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -233,14 +218,13 @@ def choose_softmax(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             4
             if BLOCK <= 32
@@ -250,11 +234,16 @@ def choose_softmax(
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = 256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=32 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_softmax(x, y) -> None:
@@ -263,41 +252,33 @@ def launch_softmax(x, y) -> None:
     batch = math.prod(y.shape[:-1])
     x = lib.reshaped(x, batch, D)
     y = y.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < x.stride(0) < x.stride(1)
-    aligned = math.gcd(cols, x.stride(0)) * x.element_size() % 8 == 0
-    itemsize = y.element_size()
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_softmax(rows, cols, across, aligned, itemsize, hip, sms)
+    variant, config = choose_softmax(
+        rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "relay":
-        m_part = torch.empty((rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device)
-        y_sum_part = torch.empty(
-            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=x.device
-        )
-        turns = torch.zeros(
-            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
-        )
-        grid = (
-            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
-        )
+        m_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        y_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=x.device)
+        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=x.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
         softmax_relay[grid](
             turns, x, m_part, y_sum_part, y, batch, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        m_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        y_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=x.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        m_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        y_sum_part = torch.empty((batch, PARTS), dtype=compute, device=x.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         softmax_part[grid](
             x, m_part, y_sum_part, batch, D, *x.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, WIDE=math.gcd(16, D, x.stride(0)),
-            enable_fp_fusion=True, BLOCK=config["BLOCK"], ROWS=config["ROWS"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            enable_fp_fusion=True, **lib.config_without(config, "LANES"),
         )  # fmt: skip
         softmax_finish[grid](
             m_part, y_sum_part, x, y, batch, D, *x.stride(), *y.stride(),
@@ -305,14 +286,14 @@ def launch_softmax(x, y) -> None:
             WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         softmax_rows[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
             WIDE=math.gcd(16, D, x.stride(0), y.stride(0)), enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         softmax_loop[grid](
             x, y, batch, D, *x.stride(), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2,
@@ -362,7 +343,7 @@ def softmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/softmax.op",
-    lib=1,
+    lib=2,
     allocate=allocate_softmax,
     reference=softmax_reference,
     equals=softmax_torch,
@@ -390,10 +371,8 @@ def softmax_backward_rows(
 ):  # fmt: skip
     """ROWS whole rows a program, held in registers: every element is read once."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
@@ -411,10 +390,8 @@ def softmax_backward_loop(
 ):  # fmt: skip
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
@@ -453,10 +430,8 @@ def softmax_backward_relay(
 ):  # fmt: skip
     """Program `turn`: dy_sum over a block; then a block further back, read again from L2."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
     blocks = tl.cdiv(D, BLOCK)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -519,8 +494,7 @@ def softmax_backward_part(
 ):  # fmt: skip
     """Program (part, row): dy_sum over one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
@@ -546,10 +520,8 @@ def softmax_backward_finish(
 ):  # fmt: skip
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    D = D // WIDE * WIDE
-    dy_row = dy_row // WIDE * WIDE
-    y_row = y_row // WIDE * WIDE
-    dx_row = dx_row // WIDE * WIDE
+    D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
+    y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
@@ -573,28 +545,18 @@ def choose_softmax_backward(
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 8
-        LANES = max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps)
         return "relay", dict(
-            BLOCK=BLOCK, ROWS=1, AHEAD=2 * sms, num_warps=num_warps, LANES=LANES,
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
-        PARTS = lib.pow2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    lib.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, lib.cdiv(rows, ROWS)),
-                    ),
-                    lib.cdiv(cols, BLOCK),
-                ),
-            )
+        PARTS = lib.spread(
+            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            lib.cdiv(rows, ROWS),
+            min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -602,24 +564,28 @@ def choose_softmax_backward(
         )  # fmt: skip
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
-        BLOCK = max(16, lib.pow2(cols))
         return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8,
+            BLOCK=(BLOCK := max(16, lib.pow2(cols))), ROWS=max(1, 8192 // BLOCK),
+            num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(4, lib.pow2(cols))
-        ROWS = max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
         num_warps = (
             max(4, BLOCK // 512)
             if not aligned and BLOCK <= 16384
             else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=num_warps,
+        )  # fmt: skip
     # any width
-    BLOCK = 32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768
-    num_warps = 8 if across else 16 if not aligned else 16 if cols <= 65536 else 32
-    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 1, num_warps=num_warps)
+    return "loop", dict(
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+    )  # fmt: skip
 
 
 def launch_softmax_backward(y, dy, dx) -> None:
@@ -629,38 +595,31 @@ def launch_softmax_backward(y, dy, dx) -> None:
     dy = lib.reshaped(dy, batch, D)
     y = lib.reshaped(y, batch, D)
     dx = dx.view(batch, D)
-    rows = batch
-    cols = D
-    across = 0 < dy.stride(0) < dy.stride(1)
-    aligned = math.gcd(cols, dy.stride(0)) * dy.element_size() % 8 == 0
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_softmax_backward(rows, cols, across, aligned, hip, sms)
+    variant, config = choose_softmax_backward(
+        rows=batch, cols=D, across=0 < dy.stride(0) < dy.stride(1),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
+        hip=torch.version.hip is not None, sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (y.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (y.dtype, dy.dtype) else tl.float32
     if variant == "relay":
-        dy_sum_part = torch.empty(
-            (rows, lib.cdiv(D, config["BLOCK"])), dtype=compute, device=dy.device
-        )
-        turns = torch.zeros(
-            (1 + lib.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=dy.device
-        )
-        grid = (
-            (lib.cdiv(rows, config["ROWS"]) + 1) * lib.cdiv(D, config["BLOCK"]) + config["AHEAD"],
-        )
+        dy_sum_part = torch.empty((batch, lib.cdiv(D, BLOCK)), dtype=compute, device=dy.device)
+        turns = torch.zeros((1 + lib.cdiv(batch, ROWS),), dtype=torch.int32, device=dy.device)
+        grid = ((lib.cdiv(batch, ROWS) + 1) * lib.cdiv(D, BLOCK) + config["AHEAD"],)
         softmax_backward_relay[grid](
             turns, dy, y, dy_sum_part, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "split":
-        dy_sum_part = torch.empty((rows, config["PARTS"]), dtype=compute, device=dy.device)
-        grid = (config["PARTS"], lib.cdiv(rows, config["ROWS"]))
+        PARTS = config["PARTS"]
+        dy_sum_part = torch.empty((batch, PARTS), dtype=compute, device=dy.device)
+        grid = (PARTS, lib.cdiv(batch, ROWS))
         softmax_backward_part[grid](
             dy, y, dy_sum_part, batch, D, *dy.stride(), *y.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0)), enable_fp_fusion=True,
-            BLOCK=config["BLOCK"], ROWS=config["ROWS"], PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"], num_warps=config["num_warps"],
+            **lib.config_without(config, "LANES"),
         )  # fmt: skip
         softmax_backward_finish[grid](
             dy_sum_part, dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
@@ -668,14 +627,14 @@ def launch_softmax_backward(y, dy, dx) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant in ("across", "rows"):
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         softmax_backward_rows[grid](
             dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(rows, config["ROWS"]),)
+        grid = (lib.cdiv(batch, ROWS),)
         softmax_backward_loop[grid](
             dy, y, dx, batch, D, *dy.stride(), *y.stride(), *dx.stride(),
             COMPUTE=COMPUTE, WIDE=math.gcd(16, D, dy.stride(0), y.stride(0), dx.stride(0)),
@@ -725,7 +684,7 @@ def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/softmax.op",
-    lib=1,
+    lib=2,
     allocate=allocate_softmax_backward,
     reference=softmax_backward_reference,
     batch=runtime.Batch({"y": (0, 1), "dy": (0, 1)}, (0,)),

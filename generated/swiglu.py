@@ -53,12 +53,12 @@ def swiglu_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_GATE, WIDE_UP, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    gate_outer_at = gate_outer_at // WIDE_GATE * WIDE_GATE
-    gate_middle_at = gate_middle_at // WIDE_GATE * WIDE_GATE
-    up_outer_at = up_outer_at // WIDE_UP * WIDE_UP
-    up_middle_at = up_middle_at // WIDE_UP * WIDE_UP
-    y_outer_at = y_outer_at // WIDE_Y * WIDE_Y
-    y_middle_at = y_middle_at // WIDE_Y * WIDE_Y
+    gate_outer_at, gate_middle_at = (
+        gate_outer_at // WIDE_GATE * WIDE_GATE,
+        gate_middle_at // WIDE_GATE * WIDE_GATE,
+    )
+    up_outer_at, up_middle_at = up_outer_at // WIDE_UP * WIDE_UP, up_middle_at // WIDE_UP * WIDE_UP
+    y_outer_at, y_middle_at = y_outer_at // WIDE_Y * WIDE_Y, y_middle_at // WIDE_Y * WIDE_Y
     inner = inner // WIDE_Y * WIDE_Y
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -103,10 +103,11 @@ def choose_swiglu(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -116,11 +117,13 @@ def launch_swiglu(gate, up, y) -> None:
     outer, middle, inner = y.shape
     total = y.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (gate, up, y))
-    itemsize = gate.element_size()
-    variant, config = choose_swiglu(outer, middle, inner, turned, itemsize)
+    variant, config = choose_swiglu(
+        outer=outer, middle=middle, inner=inner, turned=turned, itemsize=gate.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype) else tl.float32
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         swiglu_flat[grid](
             gate, up, y, total, gate.stride(2), up.stride(2), y.stride(2),
             COMPUTE=COMPUTE, HALF=gate.element_size() == 2, enable_fp_fusion=True, **config,
@@ -129,7 +132,7 @@ def launch_swiglu(gate, up, y) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         swiglu_strided[grid](
             gate, up, y, outer, middle, inner, *gate.stride(), *up.stride(), *y.stride(),
@@ -186,7 +189,7 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_swiglu,
     reference=swiglu_reference,
     equals=swiglu_torch,
@@ -293,16 +296,20 @@ def swiglu_backward_strided(
 ):  # fmt: skip
     """A tile of OUTER x ROWS x BLOCK elements a program."""
     # Multiples of WIDE_DY, WIDE_UP, WIDE_GATE, WIDE_DGATE, WIDE_DUP: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at = dy_outer_at // WIDE_DY * WIDE_DY
-    dy_middle_at = dy_middle_at // WIDE_DY * WIDE_DY
-    up_outer_at = up_outer_at // WIDE_UP * WIDE_UP
-    up_middle_at = up_middle_at // WIDE_UP * WIDE_UP
-    gate_outer_at = gate_outer_at // WIDE_GATE * WIDE_GATE
-    gate_middle_at = gate_middle_at // WIDE_GATE * WIDE_GATE
-    dgate_outer_at = dgate_outer_at // WIDE_DGATE * WIDE_DGATE
-    dgate_middle_at = dgate_middle_at // WIDE_DGATE * WIDE_DGATE
-    dup_outer_at = dup_outer_at // WIDE_DUP * WIDE_DUP
-    dup_middle_at = dup_middle_at // WIDE_DUP * WIDE_DUP
+    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
+    up_outer_at, up_middle_at = up_outer_at // WIDE_UP * WIDE_UP, up_middle_at // WIDE_UP * WIDE_UP
+    gate_outer_at, gate_middle_at = (
+        gate_outer_at // WIDE_GATE * WIDE_GATE,
+        gate_middle_at // WIDE_GATE * WIDE_GATE,
+    )
+    dgate_outer_at, dgate_middle_at = (
+        dgate_outer_at // WIDE_DGATE * WIDE_DGATE,
+        dgate_middle_at // WIDE_DGATE * WIDE_DGATE,
+    )
+    dup_outer_at, dup_middle_at = (
+        dup_outer_at // WIDE_DUP * WIDE_DUP,
+        dup_middle_at // WIDE_DUP * WIDE_DUP,
+    )
     inner = inner // WIDE_DUP * WIDE_DUP
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
@@ -362,10 +369,11 @@ def choose_swiglu_backward(
             ),
         )
     )
-    ROWS = lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))
-    OUTER = lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS))))
     return "strided", dict(
-        BLOCK=BLOCK, ROWS=ROWS, OUTER=OUTER, num_warps=8 if turned else 2,
+        BLOCK=BLOCK,
+        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
+        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
+        num_warps=8 if turned else 2,
     )  # fmt: skip
 
 
@@ -375,11 +383,13 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
     outer, middle, inner = dup.shape
     total = dup.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, up, gate, dgate, dup))
-    itemsize = dy.element_size()
-    variant, config = choose_swiglu_backward(outer, middle, inner, turned, itemsize)
+    variant, config = choose_swiglu_backward(
+        outer=outer, middle=middle, inner=inner, turned=turned, itemsize=dy.element_size(),
+    )  # fmt: skip
+    BLOCK = config["BLOCK"]
     COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype, dy.dtype) else tl.float32
     if variant == "flat":
-        grid = (lib.cdiv(total, config["BLOCK"]),)
+        grid = (lib.cdiv(total, BLOCK),)
         swiglu_backward_flat[grid](
             dy, up, gate, dgate, dup, total, dy.stride(2), up.stride(2), gate.stride(2),
             dgate.stride(2), dup.stride(2),
@@ -389,7 +399,7 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
         grid = (
             lib.cdiv(outer, config["OUTER"])
             * lib.cdiv(middle, config["ROWS"])
-            * lib.cdiv(inner, config["BLOCK"]),
+            * lib.cdiv(inner, BLOCK),
         )
         swiglu_backward_strided[grid](
             dy, up, gate, dgate, dup, outer, middle, inner, *dy.stride(), *up.stride(),
@@ -460,7 +470,7 @@ def swiglu_backward_reference(
 
 @runtime.op(
     "specs/swiglu.op",
-    lib=1,
+    lib=2,
     allocate=allocate_swiglu_backward,
     reference=swiglu_backward_reference,
     batch=runtime.Batch({"gate": (0, 0), "up": (0, 0), "dy": (0, 0)}, (0, 0)),

@@ -187,180 +187,63 @@ def choose_swiglu_linear(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors", 0, 2),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64,
+            (512 if BLOCK_N == 16 else 256) // itemsize, 4, 6 if BLOCK_N == 32 else 4, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(64, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", 0, 2),
+        ("twin", tma and itemsize <= 2,
+            lib.tile(128, 64, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors", 0, 2),
+        ("persistent", tma and itemsize <= 2, lib.tile(
+            128, 128, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 64, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), sms) else 32,
+            256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(32, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 32 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=2,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "twin", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            64
-            if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), sms)
-            else 32
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 64 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(32, lib.pow2(N)))
-        BLOCK_K = (
-            256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize)
-        )
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 32
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + 2 * BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=32, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers", 0, 2),
+        ("large", not hip and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3), "pointers", 0, 2),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers", 0, 2),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 32,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers", 0, 2),
+        ("thin", not hip and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers", 0, 2),
+        ("small", True, lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2), "pointers", 0, 2),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 2, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_swiglu_linear(x, wg, wu, y) -> None:
@@ -368,78 +251,53 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    tma = lib.takes_tiles(x, wg, wu)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    copied_bytes = lib.copied_bytes(x, wg.mT, wu.mT)
-    turned_bytes = lib.turned_bytes(wg.mT, wu.mT)
-    wide = lib.are_wide(x, wg.mT, wu.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(wg.device)
     variant, config = choose_swiglu_linear(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
-        sms,
+        M=M, N=N, K=K, tma=lib.takes_tiles(x, wg, wu), tf32x3=PRECISION == "tf32x3",
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        copied_bytes=lib.copied_bytes(x, wg.mT, wu.mT),
+        turned_bytes=lib.turned_bytes(wg.mT, wu.mT), wide=lib.are_wide(x, wg.mT, wu.mT),
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     if variant in ("split", "split_small"):
-        gate_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
-        up_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        wg_tiles, wg_turned = lib.tiles(
-            wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
-        wu_tiles, wu_turned = lib.tiles(
-            wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        PARTS = config["PARTS"]
+        gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+        up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_parts[grid](
             x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
             X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            PRECISION=PRECISION, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         swiglu_linear_combine[grid](
             gate_parts, up_parts, y, M, N, *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        wg_tiles, wg_turned = lib.tiles(
-            wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
-        wu_tiles, wu_turned = lib.tiles(
-            wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, y_tiles, y, M, N, K, *y.stride(),
             X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        gate_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
-        up_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+        up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         swiglu_linear_pointer_parts[grid](
             x, wg, wu, gate_parts, up_parts, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -448,10 +306,10 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         swiglu_linear_combine[grid](
             gate_parts, up_parts, y, M, N, *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         swiglu_linear_tiles[grid](
             x, wg, wu, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(), *y.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
@@ -517,7 +375,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_swiglu_linear,
     reference=swiglu_linear_reference,
     equals=swiglu_linear_torch,
@@ -724,180 +582,63 @@ def choose_swiglu_linear_forward(
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
-    found = []
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(128, lib.pow2(M)))
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
+        ("split", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
+            8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
+            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("split_small", tma and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
+            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
+        ), "descriptors", 0, 2),
+        ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
+            max(32, lib.pow2(M)), BLOCK_N := 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64,
+            (512 if BLOCK_N == 16 else 256) // itemsize, 4, 6 if BLOCK_N == 32 else 4, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("stream", tma and itemsize <= 4, lib.tile(
+            64, BLOCK_N := max(16, min(64, lib.pow2(N))), 128 // itemsize, 4,
+            2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
+        ), "descriptors", 0, 2),
+        ("twin", tma and itemsize <= 2,
+            lib.tile(128, 64, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors", 0, 2),
+        ("persistent", tma and itemsize <= 2, lib.tile(
+            128, 128, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("square", tma and itemsize <= 4, lib.tile(
+            128, 64, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("narrow", tma and itemsize <= 2, lib.tile(
+            64,
+            BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), sms) else 32,
+            256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
+        ), "descriptors", 0, 2),
+        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+            BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
+            BLOCK_K := 256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
+            4, 4,
+            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
-            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
-            num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)), PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "split", config))
-    # by descriptors, in parts of K: several programs share a tile, and a second kernel adds up
-    if tma and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(32, lib.pow2(N)))
-        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    3 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "split_small", config))
-    # by descriptors, at most 64 rows, deep in K
-    if tma and itemsize <= 2 and M <= 64:
-        BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
-        config = dict(
-            BLOCK_M=max(32, lib.pow2(M)), BLOCK_N=BLOCK_N,
-            BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=6 if BLOCK_N == 32 else 4, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "slender", config))
-    # by descriptors, in small tiles, three programs a multiprocessor
-    if tma and itemsize <= 4:
-        BLOCK_N = max(16, min(64, lib.pow2(N)))
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3, PROGRAMS=3,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "stream", config))
-    # by descriptors, two programs a multiprocessor: one multiplies while the other one stores
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-            PROGRAMS=2,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "twin", config))
-    # by descriptors, in the widest tiles
-    if tma and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "persistent", config))
-    # by descriptors, in square tiles
-    if tma and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "square", config))
-    # by descriptors, in tiles of 64 rows, deep in K
-    if tma and itemsize <= 2:
-        BLOCK_N = (
-            64
-            if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms)
-            <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), sms)
-            else 32
-        )
-        config = dict(
-            BLOCK_M=64, BLOCK_N=BLOCK_N, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4,
-            num_stages=4 if BLOCK_N == 64 else 6, PROGRAMS=1,
-        )  # fmt: skip
-        us = lib.product_us("descriptors", config, 2, 0, *call)
-        found.append((us, "narrow", config))
-    # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
-    if not hip and itemsize <= 4:
-        BLOCK_M = max(16, min(64, lib.pow2(M)))
-        BLOCK_N = max(16, min(32, lib.pow2(N)))
-        BLOCK_K = (
-            256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize)
-        )
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "split_pointers", config))
-    # by pointers, in the widest tiles
-    if not hip and itemsize <= 2:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "large", config))
-    # by pointers, in square tiles
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "medium", config))
-    # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_M = max(16, lib.pow2(M))
-        BLOCK_N = 32 if N <= 64 * sms else 32
-        BLOCK_K = (
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-            if wide or BLOCK_M + 2 * BLOCK_N <= 48
-            else min(64, 128 // itemsize)
-        )
-        config = dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, num_warps=4,
-            num_stages=4 if M <= 32 else 5,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "slim", config))
-    # by pointers, 16 columns
-    if not hip and itemsize <= 4:
-        config = dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
-        us = lib.product_us("pointers", config, 2, 0, *call)
-        found.append((us, "thin", config))
-    # by pointers, in small tiles
-    config = dict(
-        BLOCK_M=64, BLOCK_N=32, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
+        ), "pointers", 0, 2),
+        ("large", not hip and itemsize <= 2,
+            lib.tile(128, 128, 128 // itemsize, 8, 3), "pointers", 0, 2),
+        ("medium", not hip and itemsize <= 4,
+            lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers", 0, 2),
+        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 32,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
+            4, 4 if M <= 32 else 5,
+        ), "pointers", 0, 2),
+        ("thin", not hip and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers", 0, 2),
+        ("small", True, lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2), "pointers", 0, 2),
     )  # fmt: skip
-    us = lib.product_us("pointers", config, 2, 0, *call)
-    found.append((us, "small", config))
-    return min(found)[1:]
 
 
 def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
@@ -905,82 +646,57 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    tma = lib.takes_tiles(x, wg, wu)
-    tf32x3 = PRECISION == "tf32x3"
-    itemsize = x.element_size()
-    stored_bytes = y.element_size()
-    copied_bytes = lib.copied_bytes(x, wg.mT, wu.mT)
-    turned_bytes = lib.turned_bytes(wg.mT, wu.mT)
-    wide = lib.are_wide(x, wg.mT, wu.mT)
-    hip = torch.version.hip is not None
     sms = lib.multiprocessors(wg.device)
     variant, config = choose_swiglu_linear_forward(
-        M, N, K, tma, tf32x3, itemsize, stored_bytes, copied_bytes, turned_bytes, wide, hip,
-        sms,
+        M=M, N=N, K=K, tma=lib.takes_tiles(x, wg, wu), tf32x3=PRECISION == "tf32x3",
+        itemsize=x.element_size(), stored_bytes=y.element_size(),
+        copied_bytes=lib.copied_bytes(x, wg.mT, wu.mT),
+        turned_bytes=lib.turned_bytes(wg.mT, wu.mT), wide=lib.are_wide(x, wg.mT, wu.mT),
+        hip=torch.version.hip is not None, sms=sms,
     )  # fmt: skip
+    BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     if variant in ("split", "split_small"):
-        gate_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
-        up_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        wg_tiles, wg_turned = lib.tiles(
-            wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
-        wu_tiles, wu_turned = lib.tiles(
-            wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        PARTS = config["PARTS"]
+        gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+        up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_forward_parts[grid](
             x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
             X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
-            PRECISION=PRECISION, enable_fp_fusion=True, BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"], GROUP_M=config["GROUP_M"],
-            PARTS=config["PARTS"], CHUNK=config["CHUNK"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            PRECISION=PRECISION, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
         grid = (lib.cdiv(M, 2) * lib.cdiv(N, 256),)
         swiglu_linear_forward_combine[grid](
             gate_parts, up_parts, gate_kept, up_kept, y, M, N, *gate_kept.stride(),
             *up_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
-        x_tiles, x_turned = lib.tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        wg_tiles, wg_turned = lib.tiles(
-            wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
-        wu_tiles, wu_turned = lib.tiles(
-            wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True
-        )
-        gate_kept_tiles = lib.tiles_to_store(gate_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        up_kept_tiles = lib.tiles_to_store(up_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        y_tiles = lib.tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        grid = (
-            min(
-                config["PROGRAMS"] * sms,
-                lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),
-            ),
-        )
+        x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
+        wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
+        gate_kept_tiles = lib.tiles_to_store(gate_kept, BLOCK_M, BLOCK_N // 2)
+        up_kept_tiles = lib.tiles_to_store(up_kept, BLOCK_M, BLOCK_N // 2)
+        y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
+        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_forward_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, gate_kept_tiles, gate_kept, up_kept_tiles, up_kept,
             y_tiles, y, M, N, K, *gate_kept.stride(), *up_kept.stride(), *y.stride(),
             X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
             PRECISION=PRECISION, HALF=x.element_size() == 2, enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"], BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"], num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
+            **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
     elif variant == "split_pointers":
-        gate_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
-        up_parts = torch.empty((config["PARTS"], M, N), dtype=compute, device=wg.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        gate_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+        up_parts = torch.empty((PARTS, M, N), dtype=compute, device=wg.device)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         swiglu_linear_forward_pointer_parts[grid](
             x, wg, wu, gate_parts, up_parts, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
@@ -990,10 +706,10 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
             gate_parts, up_parts, gate_kept, up_kept, y, M, N, *gate_kept.stride(),
             *up_kept.stride(), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True, BLOCK_M=2,
-            BLOCK_N=256, PARTS=config["PARTS"],
+            BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N),)
         swiglu_linear_forward_tiles[grid](
             x, wg, wu, gate_kept, up_kept, y, M, N, K, *x.stride(), *wg.stride(), *wu.stride(),
             *gate_kept.stride(), *up_kept.stride(), *y.stride(),
@@ -1059,7 +775,7 @@ def swiglu_linear_forward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_swiglu_linear_forward,
     reference=swiglu_linear_forward_reference,
     precision=("matmul",),
@@ -1453,20 +1169,12 @@ def choose_swiglu_linear_backward_dx_sum(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4, num_stages=4,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -1476,9 +1184,7 @@ def choose_swiglu_linear_backward_dx_sum(
         and N > 128
         and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -1487,16 +1193,12 @@ def choose_swiglu_linear_backward_dx_sum(
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 4),
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -1504,14 +1206,9 @@ def choose_swiglu_linear_backward_dx_sum(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_sum) -> None:
@@ -1524,9 +1221,11 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else 4
     )
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_swiglu_linear_backward_dx_sum(M, K, N, itemsize, hip, sms)
+    variant, config = choose_swiglu_linear_backward_dx_sum(
+        M=M, N=K, K=N, itemsize=itemsize, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
@@ -1538,8 +1237,9 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         else tl.float32
     )
     if variant == "split":
-        dx_sum_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=dy.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        dx_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=dy.device)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dx_sum_parts[grid](
             dy, gate_kept, wu, dx_sum_parts, M, K, N, *dy.stride(), *gate_kept.stride(),
             *wu.stride(),
@@ -1549,10 +1249,10 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         swiglu_linear_backward_dx_sum_combine[grid](
             dx_sum_parts, dx_sum, M, K, *dx_sum.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dx_sum_tiles[grid](
             dy, gate_kept, wu, dx_sum, M, K, N, *dy.stride(), *gate_kept.stride(), *wu.stride(),
             *dx_sum.stride(),
@@ -1579,21 +1279,12 @@ def choose_swiglu_linear_backward_dx(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if BLOCK_N <= 32 else 3,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4 if BLOCK_N <= 32 else 3, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -1603,9 +1294,7 @@ def choose_swiglu_linear_backward_dx(
         and N > 128
         and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -1614,16 +1303,12 @@ def choose_swiglu_linear_backward_dx(
         and N > 64
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 64, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 3),
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 3),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -1631,14 +1316,9 @@ def choose_swiglu_linear_backward_dx(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx) -> None:
@@ -1651,9 +1331,11 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else 4
     )
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_swiglu_linear_backward_dx(M, K, N, itemsize, hip, sms)
+    variant, config = choose_swiglu_linear_backward_dx(
+        M=M, N=K, K=N, itemsize=itemsize, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
@@ -1665,8 +1347,9 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         else tl.float32
     )
     if variant == "split":
-        dx_sum2_parts = torch.empty((config["PARTS"], M, K), dtype=compute, device=dy.device)
-        grid = (config["PARTS"] * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        dx_sum2_parts = torch.empty((PARTS, M, K), dtype=compute, device=dy.device)
+        grid = (PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dx_parts[grid](
             dy, up_kept, gate_kept, wg, dx_sum2_parts, M, K, N, *dy.stride(), *up_kept.stride(),
             *gate_kept.stride(), *wg.stride(),
@@ -1676,10 +1359,10 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         grid = (lib.cdiv(M, 2) * lib.cdiv(K, 256),)
         swiglu_linear_backward_dx_combine[grid](
             dx_sum2_parts, dx_sum, dx, M, K, *dx_sum.stride(), *dx.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dx_tiles[grid](
             dy, up_kept, gate_kept, wg, dx_sum, dx, M, K, N, *dy.stride(), *up_kept.stride(),
             *gate_kept.stride(), *wg.stride(), *dx_sum.stride(), *dx.stride(),
@@ -1706,21 +1389,12 @@ def choose_swiglu_linear_backward_dwg(
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(32, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
-        PARTS = max(
-            1,
-            lib.pow2(
-                min(
-                    8 * sms // max(1, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
-                    lib.cdiv(K, 4 * BLOCK_K),
-                )
-                + 1
-            )
-            // 2,
+        PARTS = lib.parts(
+            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
-        return "split", dict(
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=8, PARTS=PARTS,
-            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), num_warps=4,
-            num_stages=4 if BLOCK_M <= 32 else 3,
+        return "split", lib.tile(
+            BLOCK_M, BLOCK_N, BLOCK_K, 4, 4 if BLOCK_M <= 32 else 3, PARTS=PARTS,
+            CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
@@ -1730,9 +1404,7 @@ def choose_swiglu_linear_backward_dwg(
         and N > 64
         and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms
     ):
-        return "large", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3,
-        )  # fmt: skip
+        return "large", lib.tile(128, 128, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
         not hip
@@ -1741,16 +1413,12 @@ def choose_swiglu_linear_backward_dwg(
         and N > 32
         and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 4 * sms
     ):
-        return "medium", dict(
-            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8,
-            num_stages=4 if itemsize <= 2 else 3,
-        )  # fmt: skip
+        return "medium", lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
     if not hip and itemsize <= 4 and M <= 64:
-        BLOCK_K = (512 if M <= 32 and N <= 64 * sms else 256) // itemsize
-        return "slim", dict(
-            BLOCK_M=max(16, lib.pow2(M)), BLOCK_N=32 if N <= 64 * sms else 32, BLOCK_K=BLOCK_K,
-            GROUP_M=8, num_warps=4, num_stages=min(4 if M <= 32 else 5, 3),
+        return "slim", lib.tile(
+            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 32,
+            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 3),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -1758,14 +1426,9 @@ def choose_swiglu_linear_backward_dwg(
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= sms)
     ):
-        return "thin", dict(
-            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4,
-        )  # fmt: skip
+        return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
-    return "small", dict(
-        BLOCK_M=64, BLOCK_N=32, BLOCK_K=32, GROUP_M=8, num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )  # fmt: skip
+    return "small", lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2)
 
 
 def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dwu) -> None:
@@ -1778,9 +1441,11 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else 4
     )
-    hip = torch.version.hip is not None
-    sms = lib.multiprocessors(dy.device)
-    variant, config = choose_swiglu_linear_backward_dwg(N, K, M, itemsize, hip, sms)
+    variant, config = choose_swiglu_linear_backward_dwg(
+        M=N, N=K, K=M, itemsize=itemsize, hip=torch.version.hip is not None,
+        sms=lib.multiprocessors(dy.device),
+    )  # fmt: skip
+    BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
         torch.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
@@ -1792,9 +1457,10 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         else tl.float32
     )
     if variant == "split":
-        dwg_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=dy.device)
-        dwu_sum_parts = torch.empty((config["PARTS"], N, K), dtype=compute, device=dy.device)
-        grid = (config["PARTS"] * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        PARTS = config["PARTS"]
+        dwg_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
+        dwu_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
+        grid = (PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dwg_parts[grid](
             dy, up_kept, gate_kept, x, dwg_sum_parts, dwu_sum_parts, N, K, M, *dy.stride(),
             *up_kept.stride(), *gate_kept.stride(), *x.stride(),
@@ -1804,10 +1470,10 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         grid = (lib.cdiv(N, 2) * lib.cdiv(K, 256),)
         swiglu_linear_backward_dwg_combine[grid](
             dwg_sum_parts, dwu_sum_parts, dwg, dwu, N, K, *dwg.stride(), *dwu.stride(),
-            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=config["PARTS"],
+            COMPUTE=COMPUTE, enable_fp_fusion=True, BLOCK_M=2, BLOCK_N=256, PARTS=PARTS,
         )  # fmt: skip
     else:
-        grid = (lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
+        grid = (lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N),)
         swiglu_linear_backward_dwg_tiles[grid](
             dy, up_kept, gate_kept, x, dwg, dwu, N, K, M, *dy.stride(), *up_kept.stride(),
             *gate_kept.stride(), *x.stride(), *dwg.stride(), *dwu.stride(),
@@ -1928,7 +1594,7 @@ def swiglu_linear_backward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=1,
+    lib=2,
     allocate=allocate_swiglu_linear_backward,
     reference=swiglu_linear_backward_reference,
     precision=("matmul",),

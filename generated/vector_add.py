@@ -69,8 +69,7 @@ def choose_vector_add_float(itemsize: int) -> tuple[str, dict]:
 def launch_vector_add_float(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
     N = x.shape[0]
-    itemsize = x.element_size()
-    _, config = choose_vector_add_float(itemsize)
+    _, config = choose_vector_add_float(itemsize=x.element_size())
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
     grid = (lib.cdiv(N, config["BLOCK"]),)
     vector_add_float_flat[grid](
@@ -88,8 +87,7 @@ def choose_vector_add_int(itemsize: int) -> tuple[str, dict]:
 def launch_vector_add_int(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
     N = x.shape[0]
-    itemsize = x.element_size()
-    _, config = choose_vector_add_int(itemsize)
+    _, config = choose_vector_add_int(itemsize=x.element_size())
     grid = (lib.cdiv(N, config["BLOCK"]),)
     vector_add_int_flat[grid](
         x, y, z, N, x.stride(0), y.stride(0), z.stride(0),
@@ -161,7 +159,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/vector_add.op",
-    lib=1,
+    lib=2,
     allocate=allocate_vector_add,
     reference=vector_add_reference,
     equals=vector_add_torch,

@@ -34,6 +34,5 @@ def microseconds(step: Step, variant: Variant, facts: Mapping[str, int]) -> floa
         config[name] = evaluate(rule, {**facts, **config})
     asked = (evaluate(rule, {**facts, **config}) for rule in estimate.asked)
     sizes, others = shared(step)
-    call = tuple(evaluate(rule, facts) for rule in sizes)
-    model = getattr(estimates, estimate.model)
-    return model(estimate.kind, config, *asked, call, *(evaluate(rule, facts) for rule in others))
+    call = tuple(evaluate(rule, facts) for rule in sizes), *(evaluate(r, facts) for r in others)
+    return getattr(estimates, estimate.model)(call, config, estimate.kind, *asked)

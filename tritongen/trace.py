@@ -150,15 +150,12 @@ def _steps(own: Mapping[str, types.FunctionType]) -> Iterator[str]:
 
 
 def _noting_choice(choose: types.FunctionType, calls: Calls, force: InForce | None) -> Any:
-    names = choose.__code__.co_varnames[: choose.__code__.co_argcount]
-
-    def note(*facts: int) -> tuple[str, dict[str, int]]:
+    def note(**facts: int) -> tuple[str, dict[str, int]]:
         key = force.key(here(), calls.tensors, facts) if force else ()
         tuned = force.tuned.get(key) if force else None
-        variant, config = (tuned or choose)(*facts)
+        variant, config = (tuned or choose)(**facts)
         step = choose.__name__.removeprefix("choose_")
-        known = dict(zip(names, facts, strict=True))
-        calls.choices.append(Choice(step, known, variant, dict(config), tuned is not None))
+        calls.choices.append(Choice(step, facts, variant, dict(config), tuned is not None))
         return variant, config
 
     return note

@@ -110,7 +110,7 @@ module = load_text("rms_norm", built.raw)
 want = torch.nn.functional.rms_norm(wide, (300,), eps=1e-6)
 for ahead in (0, 1, 40):
     config = dict(BLOCK=16, ROWS=1, AHEAD=ahead, LANES=32, num_warps=4)
-    module.choose_rms_norm = lambda *facts: ("relay", config)
+    module.choose_rms_norm = lambda **facts: ("relay", config)
     assert torch.allclose(module.rms_norm(wide, torch.ones(300)), want), ahead
 
 images = torch.randn(3, 2, 9, 20) + 30000

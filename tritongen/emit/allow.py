@@ -16,7 +16,7 @@ BARE_CALLS = {
 }  # fmt: skip
 REFUSED = (
     ast.Import, ast.ImportFrom, ast.Lambda, ast.AsyncFunctionDef, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Await, ast.Yield,
-    ast.YieldFrom, ast.NamedExpr, ast.Delete, ast.AsyncFor, ast.AsyncWith, ast.While,
+    ast.YieldFrom, ast.Delete, ast.AsyncFor, ast.AsyncWith, ast.While,
 )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text, may_be_f64, tuple_text
-from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices, poly
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
@@ -25,6 +24,8 @@ from tritongen.schedule.canonical import reads, tensors_read
 from tritongen.schedule.classes.patches import operand, walked
 from tritongen.schedule.estimates import shared
 from tritongen.schedule.plan import KernelPlan, Order, Pack, Run, Sizes, Step, View
+
+LONG = 56  # characters of what is better read on a line of its own
 
 
 def spoken_of(step: Step) -> set[str]:
@@ -61,27 +62,31 @@ def fact_names(context: Context, step: Step) -> dict[str, str]:
     return names
 
 
-def fact_texts(context: Context, step: Step, views: dict[str, View]):
-    """(name, host text) of every fact that choose, a grid or scratch speaks of."""
-    asked = {n for n, _ in used_facts(step)}
-    spoken = set(asked)
+def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[list[str], list[str]]:
+    """Lines for the facts that grids and scratch speak of, or that are long; and what `choose` is given, by name."""
+    launched = set[str]()
     for v in step.variants:
-        for launch in v.launches:
-            spoken |= set().union(*(rules.names(r) for r in launch.grid))
-        for _, _, shape in v.scratch:
-            spoken |= set().union(*(rules.names(r) for r in shape))
-    own = fact_names(context, step)
-    for name, p in step.facts:
-        text = launch_text(p) if p.terms else "0"
-        if name not in asked and bare(p) and bare(p) != ir.BATCH:
-            continue  # a grid calls it what the spec does
-        if name in spoken and text != own[name]:
-            yield own[name], text
-    called = {t.fact: tested(t) for t in (*step.orders, *step.tests) if t.fact in spoken}
-    yield from called.items()
-    for fact in FACTS:
-        if fact.name in spoken - called.keys():
-            yield fact.name, fact.text(context, step, views)
+        rules_of = [r for run in v.launches for r in run.grid]
+        rules_of += [r for _, _, shape in v.scratch for r in shape]
+        launched |= set().union(*map(rules.names, rules_of))
+    own, asked = fact_names(context, step), dict(used_facts(step))
+    texts = {n: launch_text(p) if p.terms else "0" for n, p in step.facts}
+    texts |= {t.fact: tested(t) for t in (*step.orders, *step.tests)}
+    texts |= {
+        f.name: f.text(context, step, views)
+        for f in FACTS
+        if f.name in asked.keys() | launched and f.name not in texts
+    }
+    bares = {n for n, p in step.facts if bare(p)}  # which are called what the spec calls them
+    named = {
+        n
+        for n, text in texts.items()
+        if n not in bares and (n in launched or n in asked and len(text) > LONG)
+    }
+    lines = [
+        f"{own.get(n, n)} = {texts[n]}" for n in texts if n in named and own.get(n, n) != texts[n]
+    ]
+    return lines, [f"{n}={own.get(n, n) if n in named else texts[n]}" for n in asked]
 
 
 def tested(test: Order | Run | Sizes) -> str:
@@ -169,9 +174,7 @@ def across_text(context: Context, step: Step, views: dict[str, View]) -> str:
 def aligned_text(context: Context, step: Step, views: dict[str, View]) -> str:
     """Whether rows begin and end where accesses may have 8 bytes at least: their kernels say what divides both."""
     cols = dict(step.facts)["cols"]
-    asked = fact_names(context, step)["cols"]
-    if bare(cols) and "cols" not in {n for n, _ in used_facts(step)}:
-        asked = launch_text(cols)  # no rule speaks of it, and so it has no name
+    asked = launch_text(cols)
     if step.orders:
         tensor = step.orders[0].tensor
     elif (found := _tiled(step, views)) is not None:

@@ -1,7 +1,6 @@
-"""The host side of a step: `choose_<step>` and `launch_<step>`, printed from the plan's rules.
+"""The host side of a step: `launch_<step>`, printed from the plan's rules.
 
-`choose` is plain whole numbers in, (variant, config) out, testable without a GPU. `launch` reshapes
-its tensors to what the kernels walk, asks `choose`, and launches; it checks nothing.
+It reshapes its tensors to what the kernels walk, asks `choose_<step>` (`choose.py`), and launches; it checks nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tritongen.emit.body import Context
+from tritongen.emit.choose import ChooseView, choose_view, rule_text
 from tritongen.emit.facts import (
     compute_text,
     counted_text,
+    fact_lines,
     fact_names,
-    fact_texts,
     is_wide_text,
     pack_source,
     permuted,
     touched,
-    used_facts,
 )
 from tritongen.emit.merged import flat_lines, merge_lines, one_batch
 from tritongen.emit.sizes import bare, size_lines, whole
@@ -30,11 +29,8 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.ir.dtypes import DTYPES
 from tritongen.reference.batches import batch_slice, broadcast_text, expanded
-from tritongen.schedule import rules
-from tritongen.schedule.estimates import in_turn, shared
 from tritongen.schedule.plan import Pack, Step, Variant, View, pack_dims, stored_dims
 
-HOST_FUNCTIONS = {"pow2": "lib.pow2", "cdiv": "lib.cdiv"}  # triton.cdiv takes 3 us a call
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
 LAUNCH_WORDS = frozenset(
     """allow_flush_denorm allowed_dot_input_precisions arch backend backend_name debug default_dot_input_precision
@@ -46,32 +42,19 @@ LAUNCH_WORDS = frozenset(
 TORCH_DTYPES = {d.name: f"torch.{d.torch}" for d in DTYPES.values()}
 
 
-Candidate = tuple[str, str, tuple[str, ...]]  # when, why, lines
-LONG = 48  # characters of what is better read on a line of its own
+Branches = tuple[tuple[str, tuple[str, ...]], ...]  # which variants, lines
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchView:
     """choose and launch of one step, as complete lines."""
 
-    choose: str  # its opening
-    first: tuple[
-        Candidate, ...
-    ]  # of which the first that holds is taken, before estimates are compared
-    opening: tuple[str, ...]  # of that
-    estimated: tuple[Candidate, ...]  # of which the least wins
-    variants: tuple[Candidate, ...]  # and of the others the first that holds
+    choose: ChooseView
     name: str
     parameters: str
     doc: str
     lines: tuple[str, ...]
-    branches: tuple[tuple[str, tuple[str, ...]], ...]  # which variants, lines
-
-
-def rule_text(rule: str, renames: dict[str, str]) -> str:
-    """A rule as Python for the host: as it is written, but for the names."""
-    names = HOST_FUNCTIONS | renames
-    return re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), rule)
+    branches: Branches
 
 
 def launch_view(
@@ -86,12 +69,6 @@ def launch_view(
 
     `alone`: the op's only step takes them all; one of several takes what its lines name.
     """
-    facts = used_facts(step)
-    names = [n for n, _ in facts]
-    local = fact_names(context, step)
-    given = [local.get(n, n) for n in names]
-    parameters = [f"{n}: {kind}" for n, kind in facts]
-    heading = call_lines(f"choose_{step.name}", parameters, end=" -> tuple[str, dict]:")
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
     shared = [t for t in touched(step) if is_shared(step, t)]
@@ -101,7 +78,7 @@ def launch_view(
         *flat,
         *(line for t in seen for line in view_line(context, t, views.get(t), t in step.stores)),
     ]
-    fact_lines = [f"{name} = {text}" for name, text in fact_texts(context, step, views)]
+    facts, given = fact_lines(context, step, views)
     shared_packs, packing = packed_first(context, step)
     branches = alike(
         [(v.name, branch(context, step, v, kernels, shared_packs)) for v in step.variants]
@@ -109,19 +86,15 @@ def launch_view(
     which = "_" if len(branches) == 1 else "variant"
     call = call_lines(f"{which}, config = choose_{step.name}", given)
     precision = precision_lines(step, kernels)
-    first, compared, others = in_turn(step)
-    body = [*view_lines, *precision, *fact_lines, *call, *lines, *packing]
+    packing, branches, named = with_names(step, packing, branches)
+    body = [*view_lines, *precision, *facts, *call, *named, *lines, *packing]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(context.measured, everything)
     opening += batch_lines(context.measured, everything)
     named = set(re.findall(r"\w+", "\n".join([*opening, everything])))
     taken = [name for name in (*tensors, *values) if alone or name in named]
     return LaunchView(
-        "\n".join(heading),
-        tuple(map(choose_branch, first)),
-        estimate_lines(step),
-        tuple(map(choose_branch, compared)),
-        tuple(map(choose_branch, others)),
+        choose_view(step),
         f"launch_{step.name}",
         ", ".join(taken),
         f"Computes {', '.join(step.stores)} by the variant that fits, unchecked.",
@@ -130,7 +103,39 @@ def launch_view(
     )
 
 
-def alike(branches) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def with_names(step: Step, packing: list[str], branches: Branches):
+    """What lines speak of more than once has a name: in front of all of them where every config has it, else in its branch."""
+    shared = set.intersection(*({name for name, _ in v.config} for v in step.variants))
+    entries = dict.fromkeys(name for v in step.variants for name, _ in v.config)
+    every = [*packing, *(line for _, lines in branches for line in lines)]
+    opening, names = _naming(every, [n for n in entries if n in shared])
+    packing = _spoken(packing, names)
+    found = list[tuple[str, tuple[str, ...]]]()
+    for test, lines in branches:
+        own, more = _naming(lines, [n for n in entries if n not in shared])
+        found.append((test, (*own, *_spoken(lines, [*names, *more]))))
+    return packing, tuple(found), opening
+
+
+def _naming(lines: Iterable[str], entries: list[str]) -> tuple[list[str], list[str]]:
+    """The line that gives names to entries of which lines speak more than once, none for none, and these."""
+    text = "\n".join(lines)
+    names = [name for name in entries if text.count(_entry(name)) > 1]
+    return [f"{', '.join(names)} = {', '.join(map(_entry, names))}"] if names else [], names
+
+
+def _spoken(lines: Iterable[str], names: list[str]) -> list[str]:
+    text = "\n".join(lines)
+    for name in names:
+        text = text.replace(_entry(name), name)
+    return text.split("\n") if text else []
+
+
+def _entry(name: str) -> str:
+    return f'config["{name}"]'
+
+
+def alike(branches) -> Branches:
     """Variants that differ in their configs alone share their lines; ((which, as Python opens it, lines), ...)."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, lines in branches:
@@ -293,7 +298,7 @@ def branch(
     """Scratch and launches of one variant; `packed`: what stands in front of all branches."""
     renames = {name: f'config["{name}"]' for name, _ in variant.config}
     renames |= fact_names(context, step)
-    renames |= {name: launch_text(p) for name, p in step.facts if bare(p) and bare(p) != ir.BATCH}
+    renames |= {name: launch_text(p) for name, p in step.facts if bare(p)}
     packs = () if variant.packs == packed else variant.packs
     lines = [line for pack in packs for line in pack_lines(context, pack)]
     device = touched(step)[0]
@@ -324,11 +329,13 @@ def branch(
         if "META[" in grid:
             grid = f"lambda META: {grid}"
         own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
-        taken = [n for n, _ in variant.config if n in kernel.names or not own and not n.isupper()]
-        taken = [n for n in taken if n not in {**dict(launch.config), **measured}]
-        if own or len(taken) < len(variant.config):
-            own += [f'{name}=config["{name}"]' for name in taken]
-        rest = own if own or measured else ["**config"]
+        given = [n for n, _ in variant.config if n not in {**dict(launch.config), **measured}]
+        taken = [n for n in given if n in kernel.names or not own and not n.isupper()]
+        left = ", ".join(f'"{name}"' for name in given if name not in taken)
+        if own or measured:
+            rest = [*own, *(f"{name}={_entry(name)}" for name in taken)]
+        else:
+            rest = [f"**lib.config_without(config, {left})" if left else "**config"]
         lines += launch_lines(context, step, kernel, grid, rest, before)
         before = grid
     return tuple(lines)
@@ -385,33 +392,6 @@ def host_dtype(context: Context, dtype: str) -> str:
     if dtype in TORCH_DTYPES:
         return TORCH_DTYPES[dtype]
     return f"{context.op.typed(dtype).name}.dtype"
-
-
-def choose_branch(variant: Variant) -> Candidate:
-    """What another entry speaks of gets a name of its own."""
-    estimate = variant.estimate
-    rule = {name: rule_text(text, {}) for name, text in variant.config}
-    asked = () if estimate is None else estimate.asked
-    spoken = set().union(*map(rules.names, (*asked, *(text for _, text in variant.config))))
-    spoken |= {name for name, text in rule.items() if len(text) > LONG}
-    lines = [f"{name} = {text}" for name, text in rule.items() if name in spoken]
-    entries = [f"{name}={name if name in spoken else rule[name]}" for name in rule]
-    when = "" if variant.when == "True" else rule_text(variant.when, {})
-    if estimate is None:
-        result = call_lines(f'return "{variant.name}", dict', entries)
-        return when, variant.why, (*lines, *result)
-    told = ", ".join(rule_text(rule, {}) for rule in asked)
-    lines += call_lines("config = dict", entries)
-    lines += call_lines(f"us = lib.{estimate.model}", [f'"{estimate.kind}", config, {told}, *call'])
-    return when, variant.why, (*lines, f'found.append((us, "{variant.name}", config))')
-
-
-def estimate_lines(step: Step) -> tuple[str, ...]:
-    """The call as estimates take it, and no candidates yet."""
-    sizes, others = shared(step)
-    if not sizes:
-        return ()
-    return f"call = ({', '.join(sizes)}), {', '.join(others)}", "found = []"
 
 
 def scratch_lines(

@@ -26,4 +26,4 @@ from tritongen.lib.tuning import *
 from tritongen.lib.views import *
 from tritongen.lib.windows import *
 
-VERSION = 1
+VERSION = 2

@@ -1,12 +1,16 @@
 """How long a product or a convolution takes on a GPU, by a model: what `choose_<step>` compares its variants by.
 
 call = (1, M, N, K), itemsize, stored_bytes, copied, turned, wide, tf32x3, sms
-product_us("descriptors", config, 1, 0, *call)      # microseconds
+product_us(call, tile(128, 256, 64, 8, 3, PROGRAMS=1), "descriptors")      # microseconds
 call = (groups, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
-convolution_us("taps", config, taps * channels, copied, 2, False, *call)
+convolution_us(call, config, "taps", taps * channels, copied)
+least(product_us, call, ("persistent", True, config, "descriptors"), ...)  # ("persistent", config)
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 
 def cdiv(a: int, b: int) -> int:
@@ -17,6 +21,42 @@ def cdiv(a: int, b: int) -> int:
 def pow2(n: int) -> int:
     """The least power of two that is at least n, as triton.next_power_of_2."""
     return 1 << (n - 1).bit_length() if n > 0 else 0
+
+
+def parts(programs: int, tiles: int, steps: int) -> int:
+    """Programs that share a tile: a power of two, as many as are free, each with four steps of a loop at least."""
+    return max(1, pow2(min(programs // max(1, tiles), cdiv(steps, 4)) + 1) // 2)
+
+
+def spread(programs: int, tiles: int, most: int) -> int:
+    """The same where each needs little: rounded up, so that all programs have work, `most` at most."""
+    return pow2(max(1, min(most, cdiv(programs, max(1, tiles)))))
+
+
+def tile(m: int, n: int, k: int, warps: int, stages: int, **more: int) -> dict[str, int]:
+    """The config of a product in tiles of m x n sums, k terms a step. `more`: PROGRAMS a multiprocessor, PARTS of K, ..."""
+    blocks = dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, GROUP_M=8)
+    return blocks | dict(num_warps=warps, num_stages=stages) | more
+
+
+def config_without(config: dict[str, int], *names: str) -> dict[str, int]:
+    """A config but for entries that no kernel takes: what follows from PROGRAMS is the grid."""
+    return {name: value for name, value in config.items() if name not in names}
+
+
+def least(
+    model: Callable[..., float], call: tuple[Any, ...], *candidates: tuple[Any, ...]
+) -> tuple[str, dict[str, int]] | None:
+    """The name and the config of the candidate that takes least, of those that may run; None where none may.
+
+    A candidate: its name, whether it may run, its config, and what else `model` takes.
+    """
+    found = [
+        (model(call, config, *asked), name, config)
+        for name, may_run, config, *asked in candidates
+        if may_run
+    ]
+    return min(found)[1:] if found else None
 
 
 def reached(kind: str, itemsize: int) -> tuple[float, ...]:
@@ -44,26 +84,17 @@ def reached(kind: str, itemsize: int) -> tuple[float, ...]:
 
 
 def product_us(
-    kind: str,
-    config: dict[str, int],
-    sums: int,
-    ahead: int,
-    sizes: tuple[int, int, int, int],
-    itemsize: int,
-    stored_bytes: int,
-    copied: int,
-    turned: int,
-    wide: bool,
-    tf32x3: bool,
-    sms: int,
+    call: tuple[Any, ...], config: dict[str, int], kind: str, ahead: int = 0, sums: int = 1
 ) -> float:
-    """Microseconds of sum[k](x[batch, m, k] * y[batch, k, n]) in such tiles, by as many multiprocessors.
+    """Microseconds of sum[k](x[batch, m, k] * y[batch, k, n]) in such tiles.
 
-    `sizes`: batches, M, N, K. `sums` of products share a tile. `ahead`: bytes that a kernel in front writes for this one.
-    `copied`: bytes of operands that no descriptor takes as they are; `turned`: of those that it takes transposed first;
-    `wide`: whether lanes that load by pointers load 16 bytes. A step takes as long as the slowest of what it waits for,
-    multiplies and loads; programs beside each other on a multiprocessor share the last two.
+    `call`: its sizes (batches, M, N, K); bytes of an element, and of one that is stored; bytes of operands that no
+    descriptor takes as they are, and of those that it takes transposed first; whether lanes that load by pointers load 16
+    bytes; whether products of f32 are three of TF32; multiprocessors. `ahead`: bytes that a kernel in front writes for
+    this one. `sums` of products share a tile. A step takes as long as the slowest of what it waits for, multiplies and
+    loads; programs beside each other on a multiprocessor share the last two.
     """
+    sizes, itemsize, stored_bytes, copied, turned, wide, tf32x3, sms = call
     start, tile, wait, flops, edge, load, store, odd = reached(kind, itemsize)
     memory, l2, copy, turn, split, join = 3.52, 15.6, 3.3, 2.9, 2.24, 2.63  # TB/s
     launch, second = 4.73, 2.59  # us of a copy, and of the kernel that adds parts up
@@ -143,26 +174,23 @@ def slid(kind: str, itemsize: int) -> tuple[float, ...]:
 
 
 def convolution_us(
-    kind: str,
+    call: tuple[Any, ...],
     config: dict[str, int],
+    kind: str,
     terms: int,
-    copied: int,
-    digits: int,
-    alone: bool,
-    sizes: tuple[int, int, int],
-    phases: int,
-    operand_bytes: int,
-    itemsize: int,
-    stored_bytes: int,
-    sms: int,
+    copied: int = 0,
+    digits: int = 2,
+    alone: bool = False,
 ) -> float:
-    """Microseconds of a convolution in such tiles, by as many multiprocessors.
+    """Microseconds of a convolution in such tiles.
 
-    `sizes`: batches, M, N, of a product whose rows are places. `terms`: of a sum, taps and channels, as steps walk them;
-    of all `phases` of a transposed convolution together, which are among the batches. `copied`: bytes of operands that
-    are packed in front; `digits`: the indices that a term is taken apart into; `alone`: whether
-    lanes load one element, where others load 16 bytes.
+    `call`: the sizes (batches, M, N) of a product whose rows are places; the phases of a transposed convolution, which are
+    among the batches; bytes of its operands, of an element, and of one that is stored; multiprocessors. `terms`: of a sum
+    of all phases together, taps and channels, as steps walk them. `copied`: bytes of operands that are packed in front;
+    `digits`: the indices that a term is taken apart into; `alone`: whether lanes load one element, where others load 16
+    bytes.
     """
+    sizes, phases, operand_bytes, itemsize, stored_bytes, sms = call
     start, tile, wait, flops, edge, load, store, slower = slid(kind, itemsize)
     memory, copy, launch, narrow = 3.57, 1.84, 6.58, 3.88  # TB/s, TB/s, us, times
     batches, M, N = sizes

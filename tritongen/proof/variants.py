@@ -59,8 +59,8 @@ def watched(module: ModuleType, plan: Plan) -> Iterator[dict[str, str]]:
 
 
 def _noting(choose: Any, step: Step, told: dict[str, str]) -> Any:
-    def answer(*facts: int) -> tuple[str, dict[str, int]]:
-        told[step.name], config = choose(*facts)
+    def answer(**facts: int) -> tuple[str, dict[str, int]]:
+        told[step.name], config = choose(**facts)
         return told[step.name], config
 
     return answer
@@ -74,7 +74,7 @@ def forced(module: ModuleType, plan: Plan, way: Way, small: bool) -> Iterator[No
         variant = next(v for v in step.variants if v.name == variant_name)
         name = f"choose_{step_name}"
         before[name] = getattr(module, name)
-        setattr(module, name, _chooser(before[name], step, variant, small))
+        setattr(module, name, _chooser(step, variant, small))
     try:
         yield
     finally:
@@ -82,13 +82,10 @@ def forced(module: ModuleType, plan: Plan, way: Way, small: bool) -> Iterator[No
             setattr(module, name, function)
 
 
-def _chooser(choose: Any, step: Step, variant: Variant, small: bool) -> Any:
-    names = choose.__code__.co_varnames[: choose.__code__.co_argcount]
-
-    def answer(*facts: int) -> tuple[str, dict[str, int]]:
-        known = dict(zip(names, facts, strict=True))
-        chosen = variant if may_run(variant, known) else step.variants[-1]
-        return chosen.name, config_of(step, chosen, known, small)
+def _chooser(step: Step, variant: Variant, small: bool) -> Any:
+    def answer(**facts: int) -> tuple[str, dict[str, int]]:
+        chosen = variant if may_run(variant, facts) else step.variants[-1]
+        return chosen.name, config_of(step, chosen, facts, small)
 
     return answer
 

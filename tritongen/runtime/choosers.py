@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 KNOBS = re.compile(r"BLOCK(_[A-Z]+)?|ROWS|GROUP_[A-Z]+|num_warps|num_stages")
+TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")  # as `lib.tile` takes them
 NOT_SIZES = frozenset({"itemsize", "sms"})
 
 
@@ -100,41 +101,74 @@ def _branches(function: ast.FunctionDef) -> dict[str, ast.If]:
     before: list[ast.stmt] = []  # of a variant without a condition
     for statement in statements:
         match statement:
-            case ast.If(body=[ast.Return(ast.Subscript())]) | ast.Return(ast.Subscript()):
+            case ast.Return(ast.Call() as least) | ast.Assign(_, ast.Call() as least) if (
+                _called(least) == "least"
+            ):
+                rows = [row for row in least.args if isinstance(row, ast.Tuple)]
+                own = [_row(row) for row in rows]
+            case ast.If(body=[ast.Return(ast.Name())]):
                 continue  # the least estimate
             case ast.Assign():
                 before.append(statement)
                 continue
             case ast.If():
-                branch = statement
+                own = [_returning(statement)]
             case _:
-                branch = ast.If(ast.Constant(True), [*before, statement], [])
-        returned = _returning(branch)
-        if returned is None:
-            return {}
-        variant, found[variant] = returned
+                own = [_returning(ast.If(ast.Constant(True), [*before, statement], []))]
+        for returned in own:
+            if returned is None:
+                return {}
+            found[returned[0]] = returned[1]
         before = []
     return found
 
 
+def _called(call: ast.Call) -> str:
+    """The function of the library, also as a module that stands alone has it."""
+    match call.func:
+        case ast.Attribute(ast.Name("lib"), name):
+            return name
+        case ast.Name(name):
+            return name.removeprefix("_")
+    return ""
+
+
+def _row(row: ast.Tuple) -> tuple[str, ast.If] | None:
+    """A candidate as the branch that returns it."""
+    match row.elts:
+        case [ast.Constant(str() as variant), test, ast.Call() as config, *_]:
+            return variant, ast.If(test, _answer(variant, config), [])
+    return None
+
+
 def _returning(branch: ast.If) -> tuple[str, ast.If] | None:
-    """A branch's variant, and the branch so that it returns, where it adds a candidate."""
     match branch.body:
         case [
             *before,
-            ast.Assign([ast.Name("config")], ast.Call(ast.Name("dict")) as config),
-            ast.Assign([ast.Name("us")], ast.Call()),
-            ast.Expr(
-                ast.Call(
-                    ast.Attribute(_, "append"), [ast.Tuple([_, ast.Constant(str() as variant), _])]
-                )
-            ),
+            ast.Return(ast.Tuple([ast.Constant(str() as variant), ast.Call() as config])),
         ]:
-            answer = ast.Return(ast.Tuple([ast.Constant(variant), config], ast.Load()))
-            return variant, ast.If(branch.test, [*before, answer], [])
-        case [*_, ast.Return(ast.Tuple([ast.Constant(str() as variant), ast.Call()]))]:
-            return variant, branch
+            return variant, ast.If(branch.test, [*before, *_answer(variant, config)], [])
     return None
+
+
+def _answer(variant: str, config: ast.Call) -> list[ast.stmt]:
+    """`return variant, dict(...)`, behind what entries are named where they stand."""
+    entries = [*config.keywords]
+    if _called(config) == "tile":
+        numbers = {**dict(zip(TILE, config.args, strict=True)), "GROUP_M": ast.Constant(8)}
+        entries = [*(ast.keyword(name, value) for name, value in numbers.items()), *entries]
+    named = [e.value for e in entries if isinstance(e.value, ast.NamedExpr)]
+    told = [
+        (
+            ast.keyword(e.arg, ast.Name(e.value.target.id, ast.Load()))
+            if isinstance(e.value, ast.NamedExpr)
+            else e
+        )
+        for e in entries
+    ]
+    made = ast.Call(ast.Name("dict", ast.Load()), [], told)
+    answer = ast.Return(ast.Tuple([ast.Constant(variant), made], ast.Load()))
+    return [*(ast.Assign([own.target], own.value) for own in named), answer]
 
 
 def _parts(branch: ast.If) -> tuple[dict[str, ast.expr], dict[str, ast.expr]]:

@@ -256,35 +256,34 @@ class InForce:
     """The tuned functions of one step, by device, tensors and flags."""
 
     tuned: dict[tuple[Any, ...], Callable[..., Any]]
-    flags: tuple[tuple[int, str], ...]  # place among the facts, name
+    flags: tuple[str, ...]  # of the facts
 
-    def key(self, device: str, tensors: tuple[Any, ...], facts: tuple[Any, ...]) -> tuple[Any, ...]:
-        return device, tensors, tuple((name, bool(facts[k])) for k, name in self.flags)
+    def key(self, device: str, tensors: tuple[Any, ...], facts: dict[str, Any]) -> tuple[Any, ...]:
+        return device, tensors, tuple((name, bool(facts[name])) for name in self.flags)
 
 
 def put_in_force(scope: dict[str, Any], chooser: Chooser, entries: list[Entry], path: Path) -> None:
     """Replaces a step's `choose` and `launch` by ones that look an entry up first."""
     name = chooser.tree.name
     choose, launch = scope[name], scope[name.replace("choose_", "launch_", 1)]
-    names = [a.arg for a in chooser.tree.args.args]
     force = InForce(
         {
             (e.device, e.tensors, e.flags): chooser.with_first(e.variant, dict(e.knobs), scope)
             for e in entries
         },
-        tuple((names.index(flag), flag) for flag in chooser.flags()),
+        chooser.flags(),
     )
     known = {key[:2] for key in force.tuned}
     call = _Call()
 
     @functools.wraps(choose)
-    def tuned_choose(*facts: Any) -> Any:
+    def tuned_choose(**facts: Any) -> Any:
         if call.key is not None:
             key = force.key(*call.key, facts)
             if key in force.tuned:
                 call.used = key
-                return force.tuned[key](*facts)
-        return choose(*facts)
+                return force.tuned[key](**facts)
+        return choose(**facts)
 
     @functools.wraps(launch)
     def tuned_launch(*args: Any) -> Any:

@@ -11,16 +11,31 @@ from tritongen.schedule.plan import Estimate, Rule, Step, Variant
 TAPPED = "taps * BLOCK_K * cdiv(padded, BLOCK_K)"  # terms, where a step is of one tap
 
 
+# What stands behind the config in a row of candidates, by the model that takes it.
+COLUMNS = {
+    "product_us": "how its factors come, bytes written ahead, sums",
+    "convolution_us": "how what slides comes, terms, bytes packed in front",
+}
+
+
 def of_product(kind: str, sums: int, ahead: Rule) -> Estimate:
     """`ahead`: bytes of an operand that is split or converted first, by a kernel in front."""
-    return Estimate("product_us", kind, (str(sums), ahead))
+    return Estimate("product_us", kind, _without((ahead, str(sums)), ("0", "1")))
 
 
 def of_convolution(
     kind: str, terms: Rule, copied: Rule, digits: int, alone: Rule = "False"
 ) -> Estimate:
     """`terms` of all phases, as steps walk them; `copied`: the fact that counts what is packed in front."""
-    return Estimate("convolution_us", kind, (terms, copied, str(digits), alone))
+    asked = _without((copied, str(digits), alone), ("0", "2", "False"))
+    return Estimate("convolution_us", kind, (terms, *asked))
+
+
+def _without(asked: tuple[Rule, ...], defaults: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Without the last ones, as far as the model takes them by default."""
+    while asked and asked[-1] == defaults[len(asked) - 1]:
+        asked = asked[:-1]
+    return asked
 
 
 def shared(step: Step) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:

@@ -67,11 +67,11 @@ def split_variant(
     most, near = ("2048" if merges else "256"), "16"
     if not merges and not col.tail:  # very wide rows, read twice: a block a program
         most, near = "256 if across else 1024", "128 if cols >= 262144 else 16"
-    programs = f"cdiv({'16' if along else f'({many} if across else {near})'} * sms, max(1, {grid}))"
+    programs = f"{'16' if along else f'({many} if across else {near})'} * sms"
     config = (
         ("BLOCK", block_),
         ("ROWS", rows(row, height)),
-        ("PARTS", f"pow2(max(1, min({most}, {programs}, cdiv(cols, BLOCK))))"),
+        ("PARTS", f"spread({programs}, {grid}, min({most}, cdiv(cols, BLOCK)))"),
         ("CHUNK", chunk),
         # Fewer lanes than threads would give their layout to the whole tile.
         *((("LANES", "max(PARTS, 256)"),) if len(parts) > 1 or not merges else ()),
@@ -146,7 +146,7 @@ def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Va
     config = (
         ("ROWS", rows(row, "min(64, pow2(max(1, rows)))")),
         ("BLOCK", block(col, "4096 // ROWS")),
-        ("PARTS", f"pow2(max(1, min(512, cdiv(3 * sms, max(1, {grid})))))"),
+        ("PARTS", f"spread(3 * sms, {grid}, 512)"),
         ("CHUNK", "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"),
         ("MERGE", "1"),
         ("num_warps", "4"),

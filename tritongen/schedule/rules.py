@@ -3,7 +3,7 @@
 A rule is an expression in whole numbers, written as Python reads it: `min(64, cdiv(D, 4096))`,
 `rows < 2 * sms and D > 8192`, `8 if D > 1024 else 4`. It is parsed with `ast`, checked against a
 short list of nodes when the plan is made, printed as it stands by emit, and evaluated here for
-`explain` and the tests. The functions are pow2 (next power of two), cdiv, min and max.
+`explain` and the tests. The functions are min, max, and those below, which `tritongen.lib` has too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,24 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-FUNCTIONS: dict[str, Callable[..., int]] = {"pow2": pow2, "cdiv": cdiv, "min": min, "max": max}
+def parts(programs: int, tiles: int, steps: int) -> int:
+    """Programs that share a tile: a power of two, as many as are free, each with four steps of a loop at least."""
+    return max(1, pow2(min(programs // max(1, tiles), cdiv(steps, 4)) + 1) // 2)
+
+
+def spread(programs: int, tiles: int, most: int) -> int:
+    """The same where each needs little: rounded up, so that all programs have work, `most` at most."""
+    return pow2(max(1, min(most, cdiv(programs, max(1, tiles)))))
+
+
+FUNCTIONS: dict[str, Callable[..., int]] = {
+    "pow2": pow2,
+    "cdiv": cdiv,
+    "parts": parts,
+    "spread": spread,
+    "min": min,
+    "max": max,
+}
 
 
 @cache

@@ -15,6 +15,7 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.schedule.classes.contraction_operands import stored_tiles
 from tritongen.schedule.plan import KernelPlan, Launch, Variant, View
+from tritongen.schedule.tiles import persistent_grid, tile, waves
 
 Kernels = tuple[KernelPlan, ...]
 SPLIT = "tma and tf32x3 and itemsize == 4"
@@ -65,34 +66,18 @@ def bare(side: ir.Expr) -> ir.Expr:
     return side.arg if isinstance(side, ir.Cast) else side
 
 
-def tiles_of(m: str, n: str, warps: str, stages: str, programs: str, *more, k: str = "32"):
-    """A config; `programs` a multiprocessor, each taking one tile after another."""
-    return (
-        ("BLOCK_M", m),
-        ("BLOCK_N", n),
-        ("BLOCK_K", k),
-        ("GROUP_M", "8"),
-        ("num_warps", warps),
-        ("num_stages", stages),
-        ("PROGRAMS", programs),
-        *more,
-    )
-
-
-def launch(kernel: KernelPlan, times: str) -> tuple[Launch, ...]:
-    grid = f"min(PROGRAMS * sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))"
-    return (Launch(kernel.name, (grid,)),)
-
-
-def waves(times: str, m: int, n: int) -> str:
-    return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
-
-
 # ---- one operand ahead ---------------------------------------------------------------------------
 def half(
     name: str, why: str, kernel: KernelPlan, times: str, config, requires: str = SPLIT
 ) -> Variant:
-    return Variant(name, requires, why, config, launch(kernel, times), requires=requires)
+    return Variant(
+        name,
+        requires,
+        why,
+        config,
+        (Launch(kernel.name, persistent_grid(times)),),
+        requires=requires,
+    )
 
 
 def filled(times: str, n: int, programs: int) -> str:
@@ -115,13 +100,13 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
         "left operand split ahead into TF32 numbers and rests, right one in registers",
         kernel,
         times,
-        tiles_of(
+        tile(
             f"128 if M > 64 and {filled(times, 128, 1)} else 64",
             "BLOCK_M",
+            f"64 if BLOCK_M == 64 and {times}cdiv(M, 64) * cdiv(N, 64) <= sms else 32",
             "8 if BLOCK_M == 128 else 4",
             "3",
-            "1 if BLOCK_M == 128 else 3",
-            k=f"64 if BLOCK_M == 64 and {times}cdiv(M, 64) * cdiv(N, 64) <= sms else 32",
+            programs="1 if BLOCK_M == 128 else 3",
         ),
     )
 
@@ -139,8 +124,13 @@ def many_rows(kernel: KernelPlan, times: str) -> Variant:
         "right operand split ahead into TF32 numbers and rests, left one in registers",
         kernel,
         times,
-        tiles_of(
-            f"128 if {filled(times, 64, 2)} else 64", "64", "4", "3", "2 if BLOCK_M == 128 else 3"
+        tile(
+            f"128 if {filled(times, 64, 2)} else 64",
+            "64",
+            "32",
+            "4",
+            "3",
+            programs="2 if BLOCK_M == 128 else 3",
         ),
     )
 
@@ -155,7 +145,7 @@ def computed(kernel: KernelPlan, times: str) -> Variant:
         "rows that are computed, in f32: split in registers, the right operand ahead",
         kernel,
         times,
-        tiles_of("128", "128", "8", "3", "1"),
+        tile("128", "128", "32", "8", "3", programs="1"),
         f"{SPLIT} and stored_bytes == 4",
     )
     large = f"{times}M * N * K >= 2**28 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
@@ -169,12 +159,13 @@ def prepared(kernel: KernelPlan, times: str) -> Variant:
     Split anew in registers for each tile 1,907 us, one operand so 1,337, torch at "highest" 2,675. Three tl.dot
     a step, from four tiles: 1,256. TERMS of 512: 972, of twice the error (torch's); tiles of 128 x 128: 1,221.
     """
+    stages = "4 if BLOCK_N == 256 else 6"
     columns = f"256 if 5 * {waves(times, 128, 256)} <= 3 * {waves(times, 128, 128)} else 128"
     return Variant(
         "prepared",
         SPLIT,
         "both operands split ahead into TF32 numbers and rests",
-        tiles_of("128", columns, "8", "4 if BLOCK_N == 256 else 6", "1", ("TERMS", "256")),
-        launch(kernel, times),
+        tile("128", columns, "32", "8", stages, ("TERMS", "256"), programs="1"),
+        (Launch(kernel.name, persistent_grid(times)),),
         requires=SPLIT,
     )

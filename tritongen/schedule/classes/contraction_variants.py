@@ -23,6 +23,7 @@ from tritongen.schedule.classes.pointwise import is_busy
 from tritongen.schedule.classes.scales import run
 from tritongen.schedule.estimates import of_product
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
+from tritongen.schedule.tiles import persistent_grid, tile
 from tritongen.schedule.views import accesses, views
 
 # Where both terms of an element are put side by side (tl.join), lanes hold 8 of each factor's terms: of fewer than 64
@@ -132,19 +133,6 @@ def steps_within(
 
 
 # ---- tiles ---------------------------------------------------------------------------------------
-def tile(m, n, k, warps, stages, programs: int = 0) -> tuple[tuple[str, str], ...]:
-    """`programs` a multiprocessor, each taking one tile after another; 0: as many programs as tiles."""
-    return (
-        ("BLOCK_M", m),
-        ("BLOCK_N", n),
-        ("BLOCK_K", k),
-        ("GROUP_M", "8"),
-        ("num_warps", warps),
-        ("num_stages", stages),
-        *((("PROGRAMS", str(programs)),) if programs else ()),
-    )
-
-
 def columns(kernel: KernelPlan) -> int:
     """What a tile's columns are divided by: accumulators of several sums share one tile's registers."""
     return {1: 1, 2: 2}.get(kernel.products, 4)
@@ -195,8 +183,7 @@ def by_descriptors(
     def waves(m: int, n: int) -> str:
         return f"cdiv({tiles(m, n)}, sms)"
 
-    grid = f"min(PROGRAMS * sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))"
-    launch = (Launch(kernel.name, (grid,)),)
+    launch = (Launch(kernel.name, persistent_grid(times)),)
     when = described_at(times)
     wide = f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}"
     short = f"{waves(128, 256)} == 1"
@@ -208,7 +195,7 @@ def by_descriptors(
         "by descriptors, two programs a multiprocessor: one multiplies while the other one stores",
         # gelu, one program of the best other tile beside it: 2048^3 32.3 us (37), 3072^3 100 (104), 1536 x 6144 x 1536
         # 56 (59), 4096 x 3072 x 768 41 (44 to 49), 2560^3 64 (65 to 70); at 4096^3, four waves, 202 (197).
-        tile("128", str(128 // share), WIDE, "8", "3", programs=2),
+        tile("128", str(128 // share), WIDE, "8", "3", programs="2"),
         launch,
         requires="tma and itemsize <= 2",
     )
@@ -217,7 +204,7 @@ def by_descriptors(
         wide,
         "by descriptors, in the widest tiles",
         # One stage more under an epilogue: gelu by erf 225 us at 4096^3 (3 stages: 237), alone 191 (183).
-        tile("128", str(256 // share), WIDE, "8", stages_of_widest(kernel), programs=1),
+        tile("128", str(256 // share), WIDE, "8", stages_of_widest(kernel), programs="1"),
         launch,
         requires="tma and itemsize <= 2",
     )
@@ -241,7 +228,7 @@ def by_descriptors(
             "square",
             f"{when} and itemsize <= 4 and 8 * {waves(128, 128)} <= 5 * {waves(64, 128)}",
             "by descriptors, in square tiles",
-            tile("128", str(128 // share), WIDE, "8", "5 if itemsize <= 2 else 3", programs=1),
+            tile("128", str(128 // share), WIDE, "8", "5 if itemsize <= 2 else 3", programs="1"),
             launch,
             requires="tma and itemsize <= 4",
         ),
@@ -256,7 +243,7 @@ def by_descriptors(
                 "256 // itemsize",
                 "4",
                 f"4 if BLOCK_N == {128 // share} else 6",
-                programs=1,
+                programs="1",
             ),
             launch,
             requires="tma and itemsize <= 2",
@@ -279,13 +266,12 @@ def in_strips(kernel: KernelPlan, when: str, times: str) -> Variant:
 
     own = waves(64 * STRIPS, 128)
     few = f"{own} == 1" if is_busy_behind(kernel) else f"5 * {own} <= 6 * {waves(128, 256)}"
-    rows = f"cdiv(M, {STRIPS} * BLOCK_M)"
     return Variant(
         "strips",
         f"{when} and itemsize == 2 and {few} and 8 * {own} <= 5 * {waves(128, 128)}",
         f"by descriptors, in tiles of {STRIPS} strips of 64 rows",
-        tile("64", "128", WIDE, "4", "4", programs=1),
-        (Launch(kernel.name, (f"min(PROGRAMS * sms, {times}{rows} * cdiv(N, BLOCK_N))",)),),
+        tile("64", "128", WIDE, "4", "4", programs="1"),
+        (Launch(kernel.name, persistent_grid(times, f"{STRIPS} * BLOCK_M")),),
         requires="tma and itemsize == 2",
     )
 
@@ -309,7 +295,7 @@ def few_rows(kernel: KernelPlan, when: str, launch: tuple[Launch, ...]) -> tuple
             f"(512 if BLOCK_N == {32 // share} else 256) // itemsize",
             "4",
             f"6 if BLOCK_N == {64 // share} else 4",
-            programs=1,
+            programs="1",
         ),
         launch,
         requires="tma and itemsize <= 2 and M <= 64",
@@ -335,7 +321,7 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
             WIDE,
             "4",
             f"2 if BLOCK_N == {128 // share} and itemsize <= 2 else 3",
-            programs=3,
+            programs="3",
         ),
         launch,
         requires="tma and itemsize <= 4",
@@ -392,16 +378,15 @@ def in_parts_of(
     tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
     rows, width, depth, warps, stages = most
     busy = "sms" if programs == 1 else f"{programs} * sms"
-    config = (
-        ("BLOCK_M", f"max(16, min({rows}, pow2(M)))"),
-        ("BLOCK_N", f"max(16, min({width}, pow2(N)))"),
-        ("BLOCK_K", depth),
-        ("GROUP_M", "8"),
-        ("PARTS", f"max(1, pow2(min({busy} // max(1, {tiles}), cdiv(K, 4 * BLOCK_K)) + 1) // 2)"),
+    config = tile(
+        f"max(16, min({rows}, pow2(M)))",
+        f"max(16, min({width}, pow2(N)))",
+        depth,
+        warps,
+        stages,
+        ("PARTS", f"parts({busy}, {tiles}, cdiv(K, BLOCK_K))"),
         ("CHUNK", "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"),
-        ("num_warps", warps),
-        ("num_stages", stages),
-        *((("PROGRAMS", str(programs)),) if "PROGRAMS" in grid else ()),
+        programs=str(programs) if "PROGRAMS" in grid else "",
     )
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
     small = (("BLOCK_M", "2"), ("BLOCK_N", "256"), ("PARTS", "PARTS"))

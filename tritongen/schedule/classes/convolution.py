@@ -35,6 +35,7 @@ from tritongen.schedule.classes.contraction_stages import fitted
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
+from tritongen.schedule.tiles import tile
 from tritongen.schedule.views import accesses, views
 
 
@@ -219,16 +220,6 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
     columns, terms = "max(16, min(128, pow2(N)))", "taps * channels"
     fits, halves = "not hip and itemsize <= 4", "not hip and itemsize <= 2"
 
-    def tile(m, n, k, warps, stages):
-        return (
-            ("BLOCK_N", n),  # first: the rules of other entries speak of it
-            ("BLOCK_M", m),
-            ("BLOCK_K", k),
-            ("GROUP_M", "8"),
-            ("num_warps", warps),
-            ("num_stages", stages),
-        )
-
     def variant(name, requires, why, config, launch, estimate, packs=()):
         more = dict(packs=packs, requires=requires, estimate=estimate)
         return Variant(name, requires, why, config, launch, **more)
@@ -265,7 +256,7 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
                 fits,
                 "by pointers, one tap and its packed channels a step",
                 tile(
-                    f"128 if {times}cdiv(M, 128) * cdiv(N, BLOCK_N) >= sms else 64",
+                    f"128 if {times}cdiv(M, 128) * cdiv(N, 128) >= sms else 64",
                     columns,
                     deep,
                     "8 if itemsize == 4 and BLOCK_N == 128 else 4",

@@ -81,16 +81,16 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str, digit
     short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(padded, BLOCK_K) <= 16"
     deep = "BLOCK_N == 128 and BLOCK_K * itemsize == 128"
     config = (
+        # Of 4 warps a thread had 256 sums, and spilled.
+        (
+            "BLOCK_M",
+            "256 if itemsize <= 2 and N > 64 and padded % 64 == 0"
+            f" and {times}cdiv(M, 256) * cdiv(N, 128) >= 4 * sms else 128",
+        ),
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
         (
             "BLOCK_K",
             "min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)",
-        ),
-        # Of 4 warps a thread had 256 sums, and spilled.
-        (
-            "BLOCK_M",
-            f"256 if itemsize <= 2 and {deep} and {times}cdiv(M, 256) * cdiv(N, 128) >= 4 * sms"
-            " else 128",
         ),
         ("FLAT", "False" if plan.lets else short),
         ("num_warps", f"8 if {deep} else 4"),

@@ -187,11 +187,11 @@ def _split_variant(part, finish, group, times: str) -> Variant:
     state = tuple(
         (part, dtype, shape) for nest in scans_of(group) for part, dtype in fold_state(nest)
     )
-    parts = f"cdiv(8 * sms, max(1, {times}cdiv(rows, ROWS)))"
+    most = "min(512 if across else 1024, cdiv(cols, BLOCK))"
     config = (
         ("ROWS", "max(1, min(32, pow2(rows))) if across else 1"),
         ("BLOCK", "32 if across else 4096"),
-        ("PARTS", f"pow2(max(1, min(512 if across else 1024, {parts}, cdiv(cols, BLOCK))))"),
+        ("PARTS", f"spread(8 * sms, {times}cdiv(rows, ROWS), {most})"),
         ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
         ("STAGES", "1"),
         ("num_warps", "1 if across else 8"),

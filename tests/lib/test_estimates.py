@@ -1,0 +1,45 @@
+"""What `choose_<step>` calls: the same numbers as where the compiler evaluates its rules, and the least of a table."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritongen import lib
+from tritongen.schedule import rules
+
+NUMBERS = st.tuples(*[st.integers(0, 1 << 20)] * 3)
+
+
+@given(NUMBERS)
+def test_rules_have_the_library_s_functions(numbers):
+    own = rules.FUNCTIONS.keys() - {"min", "max"}
+    assert own == {"pow2", "cdiv", "parts", "spread"}
+    for name in own:
+        function = getattr(lib, name)
+        values = [max(1, n) if name == "cdiv" else n for n in numbers][
+            : function.__code__.co_argcount
+        ]
+        assert function(*values) == rules.FUNCTIONS[name](*values), name
+
+
+@given(NUMBERS)
+def test_parts_keep_programs_busy_and_have_work(numbers):
+    programs, tiles, steps = numbers
+    parts = lib.parts(programs, tiles, steps)
+    assert parts == 1 or parts * max(1, tiles) <= programs and parts <= lib.cdiv(steps, 4)
+    assert parts & (parts - 1) == 0
+    shared = lib.spread(programs, tiles, steps)
+    assert shared & (shared - 1) == 0 and shared < 2 * max(1, steps)
+    assert shared * tiles >= programs or shared >= steps or not tiles
+
+
+def test_the_least_of_those_that_may_run():
+    rows = [("a", True, {"us": 3}, 0), ("b", False, {"us": 1}, 0), ("c", True, {"us": 1}, 1)]
+
+    def model(call, config, more):
+        return call[0] * config["us"] + more
+
+    assert lib.least(model, (1,), *rows) == ("c", {"us": 1})
+    assert lib.least(model, (1,), rows[1]) is None
+    assert lib.config_without(lib.tile(128, 256, 64, 8, 3, PROGRAMS=2), "PROGRAMS") == {
+        "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 3,
+    }  # fmt: skip

@@ -1,0 +1,127 @@
+"""`choose_<step>`: which variant a call takes and in which config, printed from the plan's rules.
+
+    return lib.least(
+        lib.product_us, call,
+        # variant, whether it may run, its config, how factors come, bytes written ahead
+        ("twin", tma and itemsize <= 2, lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
+        ...
+
+Plain whole numbers in, (variant, config) out, testable without a GPU. Variants that are compared by estimates are rows of
+one table; of others the first whose rule holds is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tritongen.emit.facts import used_facts
+from tritongen.emit.view import call_lines, in_groups
+from tritongen.schedule import rules
+from tritongen.schedule.estimates import COLUMNS, in_turn, shared
+from tritongen.schedule.plan import Step, Variant
+
+HOST_FUNCTIONS = {name: f"lib.{name}" for name in rules.FUNCTIONS.keys() - {"min", "max"}}
+TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")  # as `lib.tile` takes them
+LONG = 84  # characters of what is better read on a line of its own
+ROW = 92  # of what stands 8 columns in
+
+Candidate = tuple[str, str, tuple[str, ...]]  # when, why, lines
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseView:
+    """One function, as texts."""
+
+    heading: str
+    first: tuple[Candidate, ...]  # of which the first that holds is taken, before estimates are
+    table: tuple[str, ...]  # lines that ask for the least of those; none where nothing has one
+    others: tuple[Candidate, ...]  # where no row of the table may run
+
+
+def choose_view(step: Step) -> ChooseView:
+    parameters = [f"{n}: {kind}" for n, kind in used_facts(step)]
+    heading = call_lines(f"choose_{step.name}", parameters, end=" -> tuple[str, dict]:")
+    first, compared, others = in_turn(step)
+    return ChooseView(
+        "\n".join(heading),
+        tuple(map(_candidate, first)),
+        _table(step, compared, bool(others)),
+        tuple(map(_candidate, others)),
+    )
+
+
+def rule_text(rule: str, renames: dict[str, str]) -> str:
+    """A rule as Python for the host: as it is written, but for the names."""
+    names = HOST_FUNCTIONS | renames
+    return re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), rule)
+
+
+def config_call(config: dict[str, str], named: Collection[str] = ()) -> tuple[str, list[str]]:
+    """What makes the config, and its arguments: a tile of a product by its numbers, anything else by its names.
+
+    Entries that are `named` can be spoken of behind where they stand.
+    """
+    told = {
+        n: f"{n}=({n} := {text})" if n in named else f"{n}={text}" for n, text in config.items()
+    }
+    if config.get("GROUP_M") != "8" or [n for n in config if n in TILE] != [*TILE]:
+        return "dict", [*told.values()]
+    numbers = [f"{n} := {config[n]}" if n in named else config[n] for n in TILE]
+    return "lib.tile", [
+        *numbers,
+        *(text for n, text in told.items() if n not in (*TILE, "GROUP_M")),
+    ]
+
+
+def _spoken_of(variant: Variant) -> set[str]:
+    """The entries that other entries speak of, or the estimate."""
+    asked = () if variant.estimate is None else variant.estimate.asked
+    return set().union(*map(rules.names, (*asked, *(rule for _, rule in variant.config))))
+
+
+def _candidate(variant: Variant) -> Candidate:
+    """What is too long for a line gets one of its own, and so does what that speaks of."""
+    config = {name: rule_text(rule, {}) for name, rule in variant.config}
+    rule = dict(variant.config)
+    apart = {name for name, text in config.items() if len(text) > LONG}
+    for name in reversed(config):
+        if any(name in rules.names(rule[other]) for other in apart):
+            apart.add(name)
+    lines = [f"{name} = {config[name]}" for name in config if name in apart]
+    told = config | {name: name for name in apart}
+    call, entries = config_call(told, _spoken_of(variant) - apart)
+    when = "" if variant.when == "True" else rule_text(variant.when, {})
+    return when, variant.why, (*lines, *call_lines(f'return "{variant.name}", {call}', entries))
+
+
+def _table(step: Step, compared: list[Variant], more: bool) -> tuple[str, ...]:
+    if not compared:
+        return ()
+    sizes, others = shared(step)
+    model = compared[0].estimate.model  # type: ignore[union-attr]
+    return (
+        f"call = ({', '.join(sizes)}), {', '.join(others)}",
+        f"{'found =' if more else 'return'} lib.least(",
+        f"    lib.{model}, call,",
+        f"    # variant, whether it may run, its config, {COLUMNS[model]}",
+        *(f"    {line}" for variant in compared for line in _row(variant)),
+        ")  # fmt: skip",
+        *(("if found:", "    return found") if more else ()),
+    )
+
+
+def _row(variant: Variant) -> list[str]:
+    """One candidate. What another entry speaks of is named where it stands."""
+    estimate = variant.estimate
+    assert estimate is not None
+    config = {name: rule_text(rule, {}) for name, rule in variant.config}
+    call, entries = config_call(config, _spoken_of(variant))
+    how = ", ".join([f'"{estimate.kind}"', *(rule_text(rule, {}) for rule in estimate.asked)])
+    head = f'("{variant.name}", {rule_text(variant.when, {})}, {call}('
+    row = f"{head}{', '.join(entries)}), {how}),"
+    if len(row) <= ROW:
+        return [row]
+    opening, behind = head.removesuffix(f" {call}("), f"    {call}({', '.join(entries)}), {how}),"
+    return [opening, behind] if len(behind) <= ROW else [head, *in_groups(entries), f"), {how}),"]

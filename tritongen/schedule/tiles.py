@@ -1,0 +1,41 @@
+"""Tiles of products and convolutions: a config, and the programs that take them.
+
+tile("128", "256", "128 // itemsize", "8", "3", programs="1")
+(("BLOCK_M", "128"), ("BLOCK_N", "256"), ("BLOCK_K", "128 // itemsize"), ("GROUP_M", "8"), ("num_warps", "8"), ...)
+"""
+
+from __future__ import annotations
+
+from tritongen.schedule.plan import Rule
+
+
+def tile(
+    m: Rule,
+    n: Rule,
+    k: Rule,
+    warps: Rule,
+    stages: Rule,
+    *more: tuple[str, Rule],
+    programs: Rule = "",
+) -> tuple[tuple[str, Rule], ...]:
+    """`programs` a multiprocessor, each taking one tile after another; none: as many programs as tiles."""
+    return (
+        ("BLOCK_M", m),
+        ("BLOCK_N", n),
+        ("BLOCK_K", k),
+        ("GROUP_M", "8"),
+        *more,
+        ("num_warps", warps),
+        ("num_stages", stages),
+        *((("PROGRAMS", programs),) if programs else ()),
+    )
+
+
+def waves(times: str, m: int, n: int) -> Rule:
+    """How often every multiprocessor gets a tile of m x n; `times`: batches, as a rule begins with them."""
+    return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
+
+
+def persistent_grid(times: str, rows: str = "BLOCK_M") -> tuple[Rule]:
+    """Of `programs` a multiprocessor, or fewer where there are fewer tiles."""
+    return (f"min(PROGRAMS * sms, {times}cdiv(M, {rows}) * cdiv(N, BLOCK_N))",)
