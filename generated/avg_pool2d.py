@@ -20,40 +20,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def avg_pool2d_x_in_lines_strided(
-    x_ptr, x_in_lines_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
-    x_in_lines_outer_at, x_in_lines_middle_at, x_in_lines_inner_at,
-    WIDE_X: tl.constexpr, WIDE_X_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    x_in_lines_outer_at, x_in_lines_middle_at = (
-        x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
-        x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
-    )
-    inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
-    tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
-    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
-    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
-    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
-    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
-    x = tl.load(
-        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
-    )
-    tl.store(
-        x_in_lines_ptr
-        + outer_at * x_in_lines_outer_at
-        + middle_at * x_in_lines_middle_at
-        + inner_at * x_in_lines_inner_at,
-        x,
-        mask=inside,
-    )
-
-
-@triton.jit
 def avg_pool2d_channels(
     x_ptr, y_ptr, rows, Q, C, P, H, W, x_0, x_1, x_2, x_3, y_0, y_1, y_2, y_3,
     COMPUTE: tl.constexpr, win: tl.constexpr, stride: tl.constexpr, pad: tl.constexpr,
@@ -227,53 +193,6 @@ def avg_pool2d_box(
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y, mask=inside)
 
 
-def choose_avg_pool2d_x_in_lines(
-    outer: int, middle: int, inner: int, turned: bool,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = lib.pow2(
-        max(
-            1,
-            min(
-                inner,
-                (
-                    max(64, 4096 // max(1, middle))
-                    if turned
-                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
-                ),
-            ),
-        )
-    )
-    return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
-    )  # fmt: skip
-
-
-def launch_avg_pool2d_x_in_lines(x, x_in_lines) -> None:
-    """Computes x_in_lines by the variant that fits, unchecked."""
-    x, x_in_lines = lib.three_dims(x, x_in_lines)
-    outer, middle, inner = x_in_lines.shape
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
-    _, config = choose_avg_pool2d_x_in_lines(
-        outer=outer, middle=middle, inner=inner, turned=turned,
-    )  # fmt: skip
-    grid = (
-        lib.cdiv(outer, config["OUTER"])
-        * lib.cdiv(middle, config["ROWS"])
-        * lib.cdiv(inner, config["BLOCK"]),
-    )
-    avg_pool2d_x_in_lines_strided[grid](
-        x, x_in_lines, outer, middle, inner, *x.stride(), *x_in_lines.stride(),
-        WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-        WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_avg_pool2d(
     terms: int, outer: int, lanes: int, span: int, along: int, hop_q: int, lines: int,
     cols: int, reach: int, steps: int, hop_p: int, apart: int, dilation: int, line: int,
@@ -333,10 +252,7 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant in ("runs", "window"):
-        if x.stride(3) != 1:  # its lines lie apart
-            x_in_lines = torch.empty((N, C, H, W), dtype=x.dtype, device=x.device)
-            launch_avg_pool2d_x_in_lines(x, x_in_lines)
-            x = x_in_lines
+        x = lib.in_lines(x)
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         avg_pool2d_channels[grid](
@@ -479,41 +395,6 @@ def avg_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
         with torch.cuda.device_of(x):
             launch_avg_pool2d(x, y, win, stride, pad)
     return y
-
-
-@triton.jit
-def avg_pool2d_backward_dy_in_lines_strided(
-    dy_ptr, dy_in_lines_ptr, outer, middle, inner, dy_outer_at, dy_middle_at, dy_inner_at,
-    dy_in_lines_outer_at, dy_in_lines_middle_at, dy_in_lines_inner_at,
-    WIDE_DY: tl.constexpr, WIDE_DY_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_DY, WIDE_DY_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    dy_outer_at, dy_middle_at = dy_outer_at // WIDE_DY * WIDE_DY, dy_middle_at // WIDE_DY * WIDE_DY
-    dy_in_lines_outer_at, dy_in_lines_middle_at = (
-        dy_in_lines_outer_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES,
-        dy_in_lines_middle_at // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES,
-    )
-    inner = inner // WIDE_DY_IN_LINES * WIDE_DY_IN_LINES
-    tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
-    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
-    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
-    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
-    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
-    dy = tl.load(
-        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
-        mask=inside,
-    )
-    tl.store(
-        dy_in_lines_ptr
-        + outer_at * dy_in_lines_outer_at
-        + middle_at * dy_in_lines_middle_at
-        + inner_at * dy_in_lines_inner_at,
-        dy,
-        mask=inside,
-    )
 
 
 @triton.jit
@@ -662,53 +543,6 @@ def avg_pool2d_backward_box(
     tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + col * dx_3, dx, mask=inside)
 
 
-def choose_avg_pool2d_backward_dy_in_lines(
-    outer: int, middle: int, inner: int, turned: bool,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = lib.pow2(
-        max(
-            1,
-            min(
-                inner,
-                (
-                    max(64, 4096 // max(1, middle))
-                    if turned
-                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
-                ),
-            ),
-        )
-    )
-    return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
-    )  # fmt: skip
-
-
-def launch_avg_pool2d_backward_dy_in_lines(dy, dy_in_lines) -> None:
-    """Computes dy_in_lines by the variant that fits, unchecked."""
-    dy, dy_in_lines = lib.three_dims(dy, dy_in_lines)
-    outer, middle, inner = dy_in_lines.shape
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dy_in_lines))
-    _, config = choose_avg_pool2d_backward_dy_in_lines(
-        outer=outer, middle=middle, inner=inner, turned=turned,
-    )  # fmt: skip
-    grid = (
-        lib.cdiv(outer, config["OUTER"])
-        * lib.cdiv(middle, config["ROWS"])
-        * lib.cdiv(inner, config["BLOCK"]),
-    )
-    avg_pool2d_backward_dy_in_lines_strided[grid](
-        dy, dy_in_lines, outer, middle, inner, *dy.stride(), *dy_in_lines.stride(),
-        WIDE_DY=math.gcd(16, dy.stride(0), dy.stride(1)),
-        WIDE_DY_IN_LINES=math.gcd(16, dy_in_lines.stride(0), dy_in_lines.stride(1), inner),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_avg_pool2d_backward(
     terms: int, outer: int, lanes: int, span: int, lines: int, cols: int, reach: int,
     channels_last: bool, stored_last: bool, itemsize: int,
@@ -756,10 +590,7 @@ def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
             COMPUTE=COMPUTE, win=win, pad=pad, stride=stride, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
-        if dy.stride(3) != 1:  # its lines lie apart
-            dy_in_lines = torch.empty((N, C, P, Q), dtype=dy.dtype, device=dy.device)
-            launch_avg_pool2d_backward_dy_in_lines(dy, dy_in_lines)
-            dy = dy_in_lines
+        dy = lib.in_lines(dy)
         grid = (lib.cdiv(lines, ROWS) * lib.cdiv(W, config["STEPS"] * BLOCK),)
         avg_pool2d_backward_window[grid](
             dy, dx, C * H * N, W, C * H, H, C, P, Q, *dy.stride(), *dx.stride(),

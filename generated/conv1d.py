@@ -23,52 +23,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def conv1d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, Cg, L, L_groups, groups, x_i0i1, x_col, x_i3, x_packed_i0,
-    x_packed_i3, x_packed_i1, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_i0i1 = rows // WIDE * WIDE, x_i0i1 // WIDE * WIDE
-    x_col, x_packed_i0 = x_col // WIDE * WIDE, x_packed_i0 // WIDE * WIDE
-    x_packed_i1, x_packed_col = x_packed_i1 // WIDE * WIDE, x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(Cg, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < Cg)
-    i0i1 = row // L
-    i3 = row % L
-    i0 = row // L_groups
-    i1 = row // L % groups
-    x = tl.load(x_ptr + i0i1 * x_i0i1 + col * x_col + i3 * x_i3, mask=inside)
-    tl.store(
-        x_packed_ptr + i0 * x_packed_i0 + i3 * x_packed_i3 + i1 * x_packed_i1 + col * x_packed_col,
-        x,
-        mask=inside,
-    )
-
-
-@triton.jit
-def conv1d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, Cg, R, w_i0, w_col, w_i2, w_packed_row, w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
-    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(Cg, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < Cg)
-    i0 = row // R
-    i2 = row % R
-    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2 * w_i2, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
-
-
-@triton.jit
 def conv1d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, y_ptr, N2, c_padded, N, P, F, x_padded_1, b_0,
     y_0, y_1, y_2,
@@ -547,50 +501,6 @@ def conv1d_tiles(
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
-def choose_conv1d_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv1d_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, groups, Cg, L = x.shape
-    x = lib.reshaped(x, N * groups, Cg, L)
-    rows = L * N * groups
-    _, config = choose_conv1d_x_packed(cols=Cg)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Cg, config["BLOCK"]),)
-    conv1d_x_packed_tile[grid](
-        x, x_packed, L * N * groups, Cg, L, L * groups, groups, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, L * N * groups, x.stride(0), x.stride(1), x_packed.stride(0), x_packed.stride(2), x_packed.stride(3)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv1d_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv1d_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    F, Cg, R = w.shape
-    w_packed = w_packed.view(F * R, Cg)
-    rows = F * R
-    _, config = choose_conv1d_w_packed(cols=Cg)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Cg, config["BLOCK"]),)
-    conv1d_w_packed_tile[grid](
-        w, w_packed, F * R, Cg, R, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, F * R, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_conv1d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, hop: int, over: int, terms: int, outer: int, lanes: int, span: int,
@@ -776,7 +686,8 @@ def choose_conv1d(
 
 def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     """Computes y by the variant that fits, unchecked."""
-    N, C, L = x.shape
+    N = x.shape[0]
+    L = x.shape[2]
     F, Cg, R = w.shape
     P = y.shape[2]
     c_lanes = 4 * ((Cg + 3) // 4)
@@ -819,18 +730,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
-        x_padded = x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if Cg % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((N, L, groups, c_padded), dtype=x.dtype, device=x.device)
-            x_padded[..., Cg:].zero_()
-            launch_conv1d_x_packed(x.unflatten(1, (groups, Cg)), x_padded[..., :Cg])
-        w_padded = w.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if Cg % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((F, R, c_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., Cg:].zero_()
-            launch_conv1d_w_packed(w, w_padded[..., :Cg])
+        x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 16)
+        w_padded = lib.padded(w.permute(0, 2, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         w = lib.reshaped(w, F, Cg)
@@ -919,16 +820,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, L, C), dtype=x.dtype, device=x.device)
-            launch_conv1d_x_packed(
-                x.unflatten(1, (groups, Cg)), x_packed.unflatten(-1, (groups, Cg))
-            )
-            x = x_packed.permute(0, 2, 1)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, Cg), dtype=w.dtype, device=w.device)
-            launch_conv1d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 2, 1)
+        x = lib.in_lines(x.permute(0, 2, 1)).permute(0, 2, 1)
+        w = lib.in_lines(w.permute(0, 2, 1)).permute(0, 2, 1)
         w = lib.reshaped(w, groups, F // groups, Cg, R)
         b = lib.reshaped(b, groups, F // groups)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
@@ -941,18 +834,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if Cg % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((N, L, groups, c_lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., Cg:].zero_()
-            launch_conv1d_x_packed(x.unflatten(1, (groups, Cg)), x_lanes[..., :Cg])
-        w_lanes = w.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if Cg % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((F, R, c_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., Cg:].zero_()
-            launch_conv1d_w_packed(w, w_lanes[..., :Cg])
+        x_lanes = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), 4)
+        w_lanes = lib.padded(w.permute(0, 2, 1), 4)
         b = lib.reshaped(b, groups, F // groups)
         w_lanes = lib.reshaped(w_lanes, groups, F // groups, R * c_lanes)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
@@ -1145,94 +1028,6 @@ def conv1d(
 
 
 @triton.jit
-def conv1d_backward_dx_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, dy_2, P, P_groups, groups, dy_i0i1, dy_col, dy_i3,
-    dy_packed_i0, dy_packed_i3, dy_packed_i1, dy_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dy_i0i1 = rows // WIDE * WIDE, dy_i0i1 // WIDE * WIDE
-    dy_col, dy_packed_i0 = dy_col // WIDE * WIDE, dy_packed_i0 // WIDE * WIDE
-    dy_packed_i1, dy_packed_col = dy_packed_i1 // WIDE * WIDE, dy_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(dy_2, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < dy_2)
-    i0i1 = row // P
-    i3 = row % P
-    i0 = row // P_groups
-    i1 = row // P % groups
-    dy = tl.load(dy_ptr + i0i1 * dy_i0i1 + col * dy_col + i3 * dy_i3, mask=inside)
-    tl.store(
-        dy_packed_ptr
-        + i0 * dy_packed_i0
-        + i3 * dy_packed_i3
-        + i1 * dy_packed_i1
-        + col * dy_packed_col,
-        dy,
-        mask=inside,
-    )
-
-
-@triton.jit
-def conv1d_backward_dx_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, w_1, Cg_R, w_i0, w_col, w_i2i3, w_packed_i2i3, w_packed_i0,
-    w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
-    w_col, w_packed_i0 = w_col // WIDE * WIDE, w_packed_i0 // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(w_1, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < w_1)
-    i0 = row // Cg_R
-    i2i3 = row % Cg_R
-    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3 * w_i2i3, mask=inside)
-    tl.store(
-        w_packed_ptr + i2i3 * w_packed_i2i3 + i0 * w_packed_i0 + col * w_packed_col, w, mask=inside
-    )
-
-
-@triton.jit
-def conv1d_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
-
-
-@triton.jit
-def conv1d_backward_dw_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, N, dy_col, dy_row, dy_packed_row, dy_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dy_col = rows // WIDE * WIDE, dy_col // WIDE * WIDE
-    dy_packed_col = dy_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
-
-
-@triton.jit
 def conv1d_backward_dx_taps(
     dy_padded_ptr, w_padded_ptr, dx_ptr, M, Cg, f0_padded, L, P, dy_padded_0, dy_padded_1,
     dy_padded_2, dy_padded_3, w_padded_n, w_padded_tap, w_padded_batch, w_padded_f0, dx_0,
@@ -1360,7 +1155,7 @@ def conv1d_backward_dx_lanes(
 
 @triton.jit
 def conv1d_backward_dx_channels(
-    dy_ptr, w_ptr, dx_ptr, rows, Cg_L, L, P, Cg, dy_0, dy_1, dy_2_2, w_0, w_1_2, w_2, dx_0,
+    dy_ptr, w_ptr, dx_ptr, rows, Cg_L, L, P, Cg, dy_0, dy_1, dy_2, w_0, w_1, w_2, dx_0,
     dx_1, dx_2,
     groups: tl.constexpr, COMPUTE: tl.constexpr, R: tl.constexpr, F: tl.constexpr,
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, ROWS: tl.constexpr,
@@ -1384,10 +1179,7 @@ def conv1d_backward_dx_channels(
                 dy_f = dy_f0 + (f0 + (i * BLOCK) * (F // groups))
                 dy_p_num = l + pad - r2 * dil
                 dy = tl.load(
-                    dy_ptr
-                    + n_ * dy_0
-                    + tl.cast(dy_f, tl.int64) * dy_1
-                    + dy_p_num // stride * dy_2_2,
+                    dy_ptr + n_ * dy_0 + tl.cast(dy_f, tl.int64) * dy_1 + dy_p_num // stride * dy_2,
                     mask=(
                         (row < rows)
                         & (dy_p_num % stride == 0)
@@ -1398,10 +1190,7 @@ def conv1d_backward_dx_channels(
                     other=0.0,
                 ).to(COMPUTE)
                 w = tl.load(
-                    w_ptr
-                    + tl.cast(dy_f, tl.int64) * w_0
-                    + c20 * w_1_2
-                    + tl.cast(r2, tl.int64) * w_2,
+                    w_ptr + tl.cast(dy_f, tl.int64) * w_0 + c20 * w_1 + tl.cast(r2, tl.int64) * w_2,
                     mask=(row < rows) & (f1 + i * BLOCK < groups),
                 ).to(COMPUTE)
                 dx_sum += dy * w
@@ -1417,8 +1206,8 @@ def conv1d_backward_dx_channels(
 
 @triton.jit
 def conv1d_backward_dx_window(
-    dy_ptr, w_ptr, dx_ptr, rows, L, Cg_groups, Cg, P, dy_0, dy_1, dy_2_2, w_0, w_1_2, w_2,
-    dx_0, dx_1, dx_2,
+    dy_ptr, w_ptr, dx_ptr, rows, L, Cg_groups, Cg, P, dy_0, dy_1, dy_2, w_0, w_1, w_2, dx_0,
+    dx_1, dx_2,
     COMPUTE: tl.constexpr, R: tl.constexpr, F: tl.constexpr, groups: tl.constexpr,
     pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1440,10 +1229,7 @@ def conv1d_backward_dx_window(
                 dy_f = dy_f0 + f0
                 dy_p_num = i * BLOCK + l + pad - r2 * dil
                 dy = tl.load(
-                    dy_ptr
-                    + n_ * dy_0
-                    + dy_f * dy_1
-                    + tl.cast(dy_p_num // stride, tl.int64) * dy_2_2,
+                    dy_ptr + n_ * dy_0 + dy_f * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2,
                     mask=(row < rows)
                     & (
                         (l + i * BLOCK < L)
@@ -1454,7 +1240,7 @@ def conv1d_backward_dx_window(
                     other=0.0,
                 ).to(COMPUTE)
                 w = tl.load(
-                    w_ptr + dy_f * w_0 + c20 * w_1_2 + tl.cast(r2, tl.int64) * w_2, mask=row < rows
+                    w_ptr + dy_f * w_0 + c20 * w_1 + tl.cast(r2, tl.int64) * w_2, mask=row < rows
                 ).to(COMPUTE)
                 dx_sum += dy * w
         dxs = dxs + (dx_sum,)
@@ -1538,7 +1324,7 @@ def conv1d_backward_dx_planes(
 
 @triton.jit
 def conv1d_backward_dx_tiles(
-    dy_ptr, w_ptr, dx_ptr, M, Cg, L, P, dy_0, dy_1, dy_2_2, w_batch, w_f0, w_n, w_r2, dx_0,
+    dy_ptr, w_ptr, dx_ptr, M, Cg, L, P, dy_0, dy_1, dy_2, w_batch, w_f0, w_n, w_r2, dx_0,
     dx_1, dx_2,
     groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, INDEX: tl.constexpr,
     STEP_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
@@ -1557,7 +1343,7 @@ def conv1d_backward_dx_tiles(
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
     dy_f0 = batch * (F // groups)
     l = m % L
-    dy_2_2 = tl.multiple_of(tl.cast(dy_2_2, tl.int64), STEP_DY)
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
     w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
@@ -1568,7 +1354,7 @@ def conv1d_backward_dx_tiles(
         f0 = k[None, :] % (F // groups)
         r2 = k[None, :] // (F // groups)
         dy_p_num = l + pad - r2 * dil
-        dy_terms = tl.cast(f0, tl.int64) * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2_2
+        dy_terms = tl.cast(f0, tl.int64) * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2
         dy = tl.load(
             dy_rows + dy_terms,
             mask=(m < M)
@@ -1771,7 +1557,7 @@ def conv1d_backward_dw_lanes(
 
 @triton.jit
 def conv1d_backward_dw_runs(
-    x_ptr, dy_ptr, dw_ptr, rows, R, Cg, F, L, x_0, x_1, x_2, dy_0, dy_1, dy_2_2, dw_0, dw_1,
+    x_ptr, dy_ptr, dw_ptr, rows, R, Cg, F, L, x_0, x_1, x_2, dy_0, dy_1, dy_2, dw_0, dw_1,
     dw_2,
     WIDE_DW: tl.constexpr, COMPUTE: tl.constexpr, N: tl.constexpr, dil: tl.constexpr,
     pad: tl.constexpr, P: tl.constexpr, stride: tl.constexpr, groups: tl.constexpr,
@@ -1817,7 +1603,7 @@ def conv1d_backward_dw_runs(
                     dy_ptr
                     + tl.cast(n_, tl.int64) * dy_0
                     + dy_f * dy_1
-                    + tl.cast(p, tl.int64) * dy_2_2,
+                    + tl.cast(p, tl.int64) * dy_2,
                     mask=row < rows,
                 ).to(COMPUTE)
                 dw_sum += x * dy
@@ -1833,7 +1619,7 @@ def conv1d_backward_dw_runs(
 
 @triton.jit
 def conv1d_backward_dw_window(
-    x_ptr, dy_ptr, dw_ptr, rows, R, Cg, F, L, x_0, x_1, x_2, dy_0, dy_1, dy_2_2, dw_0, dw_1,
+    x_ptr, dy_ptr, dw_ptr, rows, R, Cg, F, L, x_0, x_1, x_2, dy_0, dy_1, dy_2, dw_0, dw_1,
     dw_2,
     COMPUTE: tl.constexpr, N: tl.constexpr, P: tl.constexpr, groups: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr, ROWS: tl.constexpr,
@@ -1865,7 +1651,7 @@ def conv1d_backward_dw_window(
                     dy_ptr
                     + tl.cast(n_, tl.int64) * dy_0
                     + dy_f * dy_1
-                    + tl.cast(p, tl.int64) * dy_2_2,
+                    + tl.cast(p, tl.int64) * dy_2,
                     mask=row < rows,
                 ).to(COMPUTE)
                 dw_sum += x * dy
@@ -2028,98 +1814,6 @@ def conv1d_backward_db_finish(
     )
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
-
-
-def choose_conv1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv1d_backward_dx_dy_packed(dy, dy_packed) -> None:
-    """Computes dy_packed by the variant that fits, unchecked."""
-    N, groups, dy_2, P = dy.shape
-    dy = lib.reshaped(dy, N * groups, dy_2, P)
-    rows = N * P * groups
-    _, config = choose_conv1d_backward_dx_dy_packed(cols=dy_2)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(dy_2, config["BLOCK"]),)
-    conv1d_backward_dx_dy_packed_tile[grid](
-        dy, dy_packed, N * P * groups, dy_2, P, P * groups, groups, *dy.stride(),
-        *dy_packed.stride(),
-        WIDE=math.gcd(16, N * P * groups, dy.stride(0), dy.stride(1), dy_packed.stride(0), dy_packed.stride(2), dy_packed.stride(3)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv1d_backward_dx_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    groups, w_1, Cg, R = w.shape
-    w = lib.reshaped(w, groups, w_1, Cg * R)
-    w_packed = w_packed.view(Cg * R, groups, w_1)
-    rows = Cg * R * groups
-    _, config = choose_conv1d_backward_dx_w_packed(cols=w_1)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(w_1, config["BLOCK"]),)
-    conv1d_backward_dx_w_packed_tile[grid](
-        w, w_packed, Cg * R * groups, w_1, Cg * R, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, Cg * R * groups, w.stride(0), w.stride(1), w_packed.stride(1), w_packed.stride(2)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv1d_backward_dw_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, L = x.shape
-    x = lib.reshaped(x, N, C * L)
-    x_packed = x_packed.view(C * L, N)
-    rows = C * L
-    _, config = choose_conv1d_backward_dw_x_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv1d_backward_dw_x_packed_tile[grid](
-        x, x_packed, C * L, N, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, C * L, x.stride(0), x_packed.stride(1)), enable_fp_fusion=True,
-        **config,
-    )  # fmt: skip
-
-
-def choose_conv1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv1d_backward_dw_dy_packed(dy, dy_packed) -> None:
-    """Computes dy_packed by the variant that fits, unchecked."""
-    N, F, P = dy.shape
-    dy = lib.reshaped(dy, N, F * P)
-    dy_packed = dy_packed.view(F * P, N)
-    rows = F * P
-    _, config = choose_conv1d_backward_dw_dy_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv1d_backward_dw_dy_packed_tile[grid](
-        dy, dy_packed, F * P, N, *dy.stride(), *dy_packed.stride(),
-        WIDE=math.gcd(16, F * P, dy.stride(0), dy_packed.stride(1)), enable_fp_fusion=True,
-        **config,
-    )  # fmt: skip
 
 
 def choose_conv1d_backward_dx(
@@ -2318,22 +2012,8 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, (F // groups) * R, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
-        dy_padded = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if F // groups % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((N, P, groups, f0_padded), dtype=dy.dtype, device=dy.device)
-            dy_padded[..., F // groups :].zero_()
-            launch_conv1d_backward_dx_dy_packed(
-                dy.unflatten(1, (groups, F // groups)), dy_padded[..., : F // groups]
-            )
-        w_padded = w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if F // groups % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((Cg, R, groups, f0_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., F // groups :].zero_()
-            launch_conv1d_backward_dx_w_packed(
-                w.unflatten(0, (groups, F // groups)), w_padded[..., : F // groups]
-            )
+        dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 16)
+        w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         dy = lib.reshaped(dy.permute(0, 2, 1), L * N, F)
@@ -2387,19 +2067,8 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if dy.stride(1) != 1:  # its channels lie apart
-            dy_packed = torch.empty((N, P, F), dtype=dy.dtype, device=dy.device)
-            launch_conv1d_backward_dx_dy_packed(
-                dy.unflatten(1, (groups, F // groups)),
-                dy_packed.unflatten(-1, (groups, F // groups)),
-            )
-            dy = dy_packed.permute(0, 2, 1)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((Cg, R, F), dtype=w.dtype, device=w.device)
-            launch_conv1d_backward_dx_w_packed(
-                w.unflatten(0, (groups, F // groups)), w_packed.unflatten(-1, (groups, F // groups))
-            )
-            w = w_packed.permute(2, 0, 1)
+        dy = lib.in_lines(dy.permute(0, 2, 1)).permute(0, 2, 1)
+        w = lib.in_lines(w.permute(1, 2, 0)).permute(2, 0, 1)
         w = lib.reshaped(w, groups, F // groups, Cg, R)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_tiles[grid](
@@ -2410,22 +2079,8 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        dy_lanes = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if F // groups % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((N, P, groups, f0_lanes), dtype=dy.dtype, device=dy.device)
-            dy_lanes[..., F // groups :].zero_()
-            launch_conv1d_backward_dx_dy_packed(
-                dy.unflatten(1, (groups, F // groups)), dy_lanes[..., : F // groups]
-            )
-        w_lanes = w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if F // groups % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((Cg, R, groups, f0_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., F // groups :].zero_()
-            launch_conv1d_backward_dx_w_packed(
-                w.unflatten(0, (groups, F // groups)), w_lanes[..., : F // groups]
-            )
+        dy_lanes = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2), 4)
+        w_lanes = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1), 4)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv1d_backward_dx_lanes[grid](
             dy_lanes, w_lanes, dx, L * N, Cg, L, P, *dy_lanes.stride(), *w_lanes.stride(),
@@ -2519,7 +2174,8 @@ def choose_conv1d_backward_dw(
 
 def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     """Computes dw by the variant that fits, unchecked."""
-    N, C, L = x.shape
+    N = x.shape[0]
+    L = x.shape[2]
     F, Cg, R = w.shape
     P = dy.shape[2]
     n__lanes = 4 * ((N + 3) // 4)
@@ -2544,18 +2200,8 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
-        x_padded = x.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, L, n__padded), dtype=x.dtype, device=x.device)
-            x_padded[..., N:].zero_()
-            launch_conv1d_backward_dw_x_packed(x, x_padded[..., :N])
-        dy_padded = dy.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, P, n__padded), dtype=dy.dtype, device=dy.device)
-            dy_padded[..., N:].zero_()
-            launch_conv1d_backward_dw_dy_packed(dy, dy_padded[..., :N])
+        x_padded = lib.padded(x.permute(1, 2, 0), 16)
+        dy_padded = lib.padded(dy.permute(1, 2, 0), 16)
     if variant == "runs":
         grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(R, config["STEPS"] * config["BLOCK"]),)
         conv1d_backward_dw_runs[grid](
@@ -2603,14 +2249,8 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, L, N), dtype=x.dtype, device=x.device)
-            launch_conv1d_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(2, 0, 1)
-        if dy.stride(0) != 1:  # its channels lie apart
-            dy_packed = torch.empty((F, P, N), dtype=dy.dtype, device=dy.device)
-            launch_conv1d_backward_dw_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(2, 0, 1)
+        x = lib.in_lines(x.permute(1, 2, 0)).permute(2, 0, 1)
+        dy = lib.in_lines(dy.permute(1, 2, 0)).permute(2, 0, 1)
         dy = lib.reshaped(dy, N, groups, F // groups, P)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_tiles[grid](
@@ -2621,18 +2261,8 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, L, n__lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., N:].zero_()
-            launch_conv1d_backward_dw_x_packed(x, x_lanes[..., :N])
-        dy_lanes = dy.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, P, n__lanes), dtype=dy.dtype, device=dy.device)
-            dy_lanes[..., N:].zero_()
-            launch_conv1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
+        x_lanes = lib.padded(x.permute(1, 2, 0), 4)
+        dy_lanes = lib.padded(dy.permute(1, 2, 0), 4)
         dy_lanes = lib.reshaped(dy_lanes, groups, F // groups, P * n__lanes)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv1d_backward_dw_lanes[grid](

@@ -25,56 +25,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def conv2d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, Cg, HW, H_W_groups, groups, x_i0i1, x_col, x_i3i4,
-    x_packed_i0, x_packed_i3i4, x_packed_i1, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_i0i1 = rows // WIDE * WIDE, x_i0i1 // WIDE * WIDE
-    x_col, x_packed_i0 = x_col // WIDE * WIDE, x_packed_i0 // WIDE * WIDE
-    x_packed_i1, x_packed_col = x_packed_i1 // WIDE * WIDE, x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(Cg, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < Cg)
-    i0i1 = row // HW
-    i3i4 = row % HW
-    i0 = row // H_W_groups
-    i1 = row // HW % groups
-    x = tl.load(x_ptr + i0i1 * x_i0i1 + col * x_col + i3i4 * x_i3i4, mask=inside)
-    tl.store(
-        x_packed_ptr
-        + i0 * x_packed_i0
-        + i3i4 * x_packed_i3i4
-        + i1 * x_packed_i1
-        + col * x_packed_col,
-        x,
-        mask=inside,
-    )
-
-
-@triton.jit
-def conv2d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, Cg, RS, w_i0, w_col, w_i2i3, w_packed_row, w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
-    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(Cg, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < Cg)
-    i0 = row // RS
-    i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3 * w_i2i3, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
-
-
-@triton.jit
 def conv2d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, y_ptr, N2, c_padded, N, P, Q, F, x_padded_1,
     x_padded_2, b_0, y_0, y_1, y_2, y_3,
@@ -659,53 +609,6 @@ def conv2d_tiles(
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
-def choose_conv2d_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv2d_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, groups, Cg, H, W = x.shape
-    x = lib.reshaped(x, N * groups, Cg, H * W)
-    x_packed = x_packed.view(N, H * W, groups, Cg)
-    rows = H * N * W * groups
-    _, config = choose_conv2d_x_packed(cols=Cg)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Cg, config["BLOCK"]),)
-    conv2d_x_packed_tile[grid](
-        x, x_packed, H * N * W * groups, Cg, H * W, H * W * groups, groups, *x.stride(),
-        *x_packed.stride(),
-        WIDE=math.gcd(16, H * N * W * groups, x.stride(0), x.stride(1), x_packed.stride(0), x_packed.stride(2), x_packed.stride(3)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv2d_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv2d_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    F, Cg, R, S = w.shape
-    w = lib.reshaped(w, F, Cg, R * S)
-    w_packed = w_packed.view(F * R * S, Cg)
-    rows = F * R * S
-    _, config = choose_conv2d_w_packed(cols=Cg)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(Cg, config["BLOCK"]),)
-    conv2d_w_packed_tile[grid](
-        w, w_packed, F * R * S, Cg, R * S, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, F * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_conv2d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, hop: int, over: int, terms: int, outer: int, lanes: int, span: int,
@@ -891,7 +794,9 @@ def choose_conv2d(
 
 def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     """Computes y by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
+    N = x.shape[0]
+    H = x.shape[2]
+    W = x.shape[3]
     F, Cg, R, S = w.shape
     P = y.shape[2]
     Q = y.shape[3]
@@ -936,18 +841,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P * Q, Cg * R * S, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
-        x_padded = x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if Cg % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((N, H, W, groups, c_padded), dtype=x.dtype, device=x.device)
-            x_padded[..., Cg:].zero_()
-            launch_conv2d_x_packed(x.unflatten(1, (groups, Cg)), x_padded[..., :Cg])
-        w_padded = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if Cg % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((F, R, S, c_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., Cg:].zero_()
-            launch_conv2d_w_packed(w, w_padded[..., :Cg])
+        x_padded = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 16)
+        w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         w = lib.reshaped(w, F, Cg)
@@ -1048,16 +943,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv2d_x_packed(
-                x.unflatten(1, (groups, Cg)), x_packed.unflatten(-1, (groups, Cg))
-            )
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, Cg), dtype=w.dtype, device=w.device)
-            launch_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
+        x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        w = lib.in_lines(w.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         w = lib.reshaped(w, groups, F // groups, Cg, R * S)
         b = lib.reshaped(b, groups, F // groups)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
@@ -1070,18 +957,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if Cg % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((N, H, W, groups, c_lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., Cg:].zero_()
-            launch_conv2d_x_packed(x.unflatten(1, (groups, Cg)), x_lanes[..., :Cg])
-        w_lanes = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if Cg % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((F, R, S, c_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., Cg:].zero_()
-            launch_conv2d_w_packed(w, w_lanes[..., :Cg])
+        x_lanes = lib.padded(x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), 4)
+        w_lanes = lib.padded(w.permute(0, 2, 3, 1), 4)
         b = lib.reshaped(b, groups, F // groups)
         w_lanes = lib.reshaped(w_lanes, groups, F // groups, R * S * c_lanes)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
@@ -1287,96 +1164,6 @@ def conv2d(
 
 
 @triton.jit
-def conv2d_backward_dx_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, dy_2, PQ, P_Q_groups, groups, dy_i0i1, dy_col, dy_i3i4,
-    dy_packed_i0, dy_packed_i3i4, dy_packed_i1, dy_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dy_i0i1 = rows // WIDE * WIDE, dy_i0i1 // WIDE * WIDE
-    dy_col, dy_packed_i0 = dy_col // WIDE * WIDE, dy_packed_i0 // WIDE * WIDE
-    dy_packed_i1, dy_packed_col = dy_packed_i1 // WIDE * WIDE, dy_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(dy_2, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < dy_2)
-    i0i1 = row // PQ
-    i3i4 = row % PQ
-    i0 = row // P_Q_groups
-    i1 = row // PQ % groups
-    dy = tl.load(dy_ptr + i0i1 * dy_i0i1 + col * dy_col + i3i4 * dy_i3i4, mask=inside)
-    tl.store(
-        dy_packed_ptr
-        + i0 * dy_packed_i0
-        + i3i4 * dy_packed_i3i4
-        + i1 * dy_packed_i1
-        + col * dy_packed_col,
-        dy,
-        mask=inside,
-    )
-
-
-@triton.jit
-def conv2d_backward_dx_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, w_1, Cg_R_S, w_i0, w_col, w_i2i3i4, w_packed_i2i3i4,
-    w_packed_i0, w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
-    w_col, w_packed_i0 = w_col // WIDE * WIDE, w_packed_i0 // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(w_1, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < w_1)
-    i0 = row // Cg_R_S
-    i2i3i4 = row % Cg_R_S
-    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3i4 * w_i2i3i4, mask=inside)
-    tl.store(
-        w_packed_ptr + i2i3i4 * w_packed_i2i3i4 + i0 * w_packed_i0 + col * w_packed_col,
-        w,
-        mask=inside,
-    )
-
-
-@triton.jit
-def conv2d_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
-
-
-@triton.jit
-def conv2d_backward_dw_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, N, dy_col, dy_row, dy_packed_row, dy_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dy_col = rows // WIDE * WIDE, dy_col // WIDE * WIDE
-    dy_packed_col = dy_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
-
-
-@triton.jit
 def conv2d_backward_dx_taps(
     dy_padded_ptr, w_padded_ptr, dx_ptr, M, Cg, f0_padded, HW, W, H, P, Q, dy_padded_0,
     dy_padded_1, dy_padded_2, dy_padded_3, dy_padded_4, w_padded_n, w_padded_tap,
@@ -1531,8 +1318,8 @@ def conv2d_backward_dx_lanes(
 
 @triton.jit
 def conv2d_backward_dx_channels(
-    dy_ptr, w_ptr, dx_ptr, rows, Cg_H_W, W, H, P, Q, HW, Cg, dy_0, dy_1, dy_2_2, dy_3, w_0,
-    w_1_2, w_2, w_3, dx_0, dx_1, dx_2, dx_3,
+    dy_ptr, w_ptr, dx_ptr, rows, Cg_H_W, W, H, P, Q, HW, Cg, dy_0, dy_1, dy_2, dy_3, w_0,
+    w_1, w_2, w_3, dx_0, dx_1, dx_2, dx_3,
     groups: tl.constexpr, COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     F: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1561,7 +1348,7 @@ def conv2d_backward_dx_channels(
                         dy_ptr
                         + n_ * dy_0
                         + tl.cast(dy_f, tl.int64) * dy_1
-                        + dy_p_num // stride * dy_2_2
+                        + dy_p_num // stride * dy_2
                         + dy_q_num // stride * dy_3,
                         mask=(
                             (row < rows)
@@ -1578,7 +1365,7 @@ def conv2d_backward_dx_channels(
                     w = tl.load(
                         w_ptr
                         + tl.cast(dy_f, tl.int64) * w_0
-                        + c20 * w_1_2
+                        + c20 * w_1
                         + tl.cast(r2, tl.int64) * w_2
                         + tl.cast(s2, tl.int64) * w_3,
                         mask=(row < rows) & (f1 + i * BLOCK < groups),
@@ -1596,8 +1383,8 @@ def conv2d_backward_dx_channels(
 
 @triton.jit
 def conv2d_backward_dx_window(
-    dy_ptr, w_ptr, dx_ptr, rows, W, Cg_H_groups, Cg_H, H, P, Q, Cg, dy_0, dy_1, dy_2_2,
-    dy_3, w_0, w_1_2, w_2, w_3, dx_0, dx_1, dx_2, dx_3,
+    dy_ptr, w_ptr, dx_ptr, rows, W, Cg_H_groups, Cg_H, H, P, Q, Cg, dy_0, dy_1, dy_2, dy_3,
+    w_0, w_1, w_2, w_3, dx_0, dx_1, dx_2, dx_3,
     COMPUTE: tl.constexpr, R: tl.constexpr, S: tl.constexpr, F: tl.constexpr,
     groups: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr, stride: tl.constexpr,
     ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
@@ -1625,7 +1412,7 @@ def conv2d_backward_dx_window(
                         dy_ptr
                         + n_ * dy_0
                         + dy_f * dy_1
-                        + dy_p_num // stride * dy_2_2
+                        + dy_p_num // stride * dy_2
                         + tl.cast(dy_q_num // stride, tl.int64) * dy_3,
                         mask=(
                             (row < rows)
@@ -1644,7 +1431,7 @@ def conv2d_backward_dx_window(
                     w = tl.load(
                         w_ptr
                         + dy_f * w_0
-                        + c20 * w_1_2
+                        + c20 * w_1
                         + tl.cast(r2, tl.int64) * w_2
                         + tl.cast(s2, tl.int64) * w_3,
                         mask=row < rows,
@@ -1731,7 +1518,7 @@ def conv2d_backward_dx_planes(
 
 @triton.jit
 def conv2d_backward_dx_tiles(
-    dy_ptr, w_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_0, dy_1, dy_2_2, dy_3, w_batch, w_f0,
+    dy_ptr, w_ptr, dx_ptr, M, Cg, HW, W, H, P, Q, dy_0, dy_1, dy_2, dy_3, w_batch, w_f0,
     w_n, w_r2s2, dx_0, dx_1, dx_2, dx_3,
     groups: tl.constexpr, F: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
     INDEX: tl.constexpr, STEP_DY: tl.constexpr, pad: tl.constexpr, dil: tl.constexpr,
@@ -1750,7 +1537,7 @@ def conv2d_backward_dx_tiles(
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
     dy_f0 = batch * (F // groups)
     h = m // W % H
-    dy_2_2 = tl.multiple_of(tl.cast(dy_2_2, tl.int64), STEP_DY)
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
     w2 = m % W
     dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + dy_f0 * dy_1
@@ -1767,7 +1554,7 @@ def conv2d_backward_dx_tiles(
         dy_q_num = w2 + pad - s2 * dil
         dy_terms = (
             tl.cast(f0, tl.int64) * dy_1
-            + tl.cast(dy_p_num // stride, tl.int64) * dy_2_2
+            + tl.cast(dy_p_num // stride, tl.int64) * dy_2
             + tl.cast(dy_q_num // stride, tl.int64) * dy_3
         )
         dy = tl.load(
@@ -2036,7 +1823,7 @@ def conv2d_backward_dw_lanes(
 
 @triton.jit
 def conv2d_backward_dw_runs(
-    x_ptr, dy_ptr, dw_ptr, rows, R, S, Cg, F, H, W, x_0, x_1, x_2, x_3, dy_0, dy_1, dy_2_2,
+    x_ptr, dy_ptr, dw_ptr, rows, R, S, Cg, F, H, W, x_0, x_1, x_2, x_3, dy_0, dy_1, dy_2,
     dy_3, dw_0, dw_1, dw_2, dw_3,
     WIDE_DW: tl.constexpr, COMPUTE: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, Q: tl.constexpr, stride: tl.constexpr,
@@ -2092,7 +1879,7 @@ def conv2d_backward_dw_runs(
                         dy_ptr
                         + tl.cast(n_, tl.int64) * dy_0
                         + dy_f * dy_1
-                        + tl.cast(p, tl.int64) * dy_2_2
+                        + tl.cast(p, tl.int64) * dy_2
                         + tl.cast(q, tl.int64) * dy_3,
                         mask=row < rows,
                     ).to(COMPUTE)
@@ -2109,7 +1896,7 @@ def conv2d_backward_dw_runs(
 
 @triton.jit
 def conv2d_backward_dw_window(
-    x_ptr, dy_ptr, dw_ptr, rows, R, S, Cg, F, H, W, x_0, x_1, x_2, x_3, dy_0, dy_1, dy_2_2,
+    x_ptr, dy_ptr, dw_ptr, rows, R, S, Cg, F, H, W, x_0, x_1, x_2, x_3, dy_0, dy_1, dy_2,
     dy_3, dw_0, dw_1, dw_2, dw_3,
     COMPUTE: tl.constexpr, N: tl.constexpr, P: tl.constexpr, Q: tl.constexpr,
     groups: tl.constexpr, dil: tl.constexpr, pad: tl.constexpr, stride: tl.constexpr,
@@ -2150,7 +1937,7 @@ def conv2d_backward_dw_window(
                         dy_ptr
                         + tl.cast(n_, tl.int64) * dy_0
                         + dy_f * dy_1
-                        + tl.cast(p, tl.int64) * dy_2_2
+                        + tl.cast(p, tl.int64) * dy_2
                         + tl.cast(q, tl.int64) * dy_3,
                         mask=row < rows,
                     ).to(COMPUTE)
@@ -2335,99 +2122,6 @@ def conv2d_backward_db_finish(
     )
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
-
-
-def choose_conv2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv2d_backward_dx_dy_packed(dy, dy_packed) -> None:
-    """Computes dy_packed by the variant that fits, unchecked."""
-    N, groups, dy_2, P, Q = dy.shape
-    dy = lib.reshaped(dy, N * groups, dy_2, P * Q)
-    dy_packed = dy_packed.view(N, P * Q, groups, dy_2)
-    rows = N * P * Q * groups
-    _, config = choose_conv2d_backward_dx_dy_packed(cols=dy_2)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(dy_2, config["BLOCK"]),)
-    conv2d_backward_dx_dy_packed_tile[grid](
-        dy, dy_packed, N * P * Q * groups, dy_2, P * Q, P * Q * groups, groups, *dy.stride(),
-        *dy_packed.stride(),
-        WIDE=math.gcd(16, N * P * Q * groups, dy.stride(0), dy.stride(1), dy_packed.stride(0), dy_packed.stride(2), dy_packed.stride(3)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv2d_backward_dx_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    groups, w_1, Cg, R, S = w.shape
-    w = lib.reshaped(w, groups, w_1, Cg * R * S)
-    w_packed = w_packed.view(Cg * R * S, groups, w_1)
-    rows = Cg * R * S * groups
-    _, config = choose_conv2d_backward_dx_w_packed(cols=w_1)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(w_1, config["BLOCK"]),)
-    conv2d_backward_dx_w_packed_tile[grid](
-        w, w_packed, Cg * R * S * groups, w_1, Cg * R * S, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, Cg * R * S * groups, w.stride(0), w.stride(1), w_packed.stride(1), w_packed.stride(2)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv2d_backward_dw_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
-    x = lib.reshaped(x, N, C * H * W)
-    x_packed = x_packed.view(C * H * W, N)
-    rows = C * H * W
-    _, config = choose_conv2d_backward_dw_x_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv2d_backward_dw_x_packed_tile[grid](
-        x, x_packed, C * H * W, N, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)), enable_fp_fusion=True,
-        **config,
-    )  # fmt: skip
-
-
-def choose_conv2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv2d_backward_dw_dy_packed(dy, dy_packed) -> None:
-    """Computes dy_packed by the variant that fits, unchecked."""
-    N, F, P, Q = dy.shape
-    dy = lib.reshaped(dy, N, F * P * Q)
-    dy_packed = dy_packed.view(F * P * Q, N)
-    rows = F * P * Q
-    _, config = choose_conv2d_backward_dw_dy_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv2d_backward_dw_dy_packed_tile[grid](
-        dy, dy_packed, F * P * Q, N, *dy.stride(), *dy_packed.stride(),
-        WIDE=math.gcd(16, F * P * Q, dy.stride(0), dy_packed.stride(1)), enable_fp_fusion=True,
-        **config,
-    )  # fmt: skip
 
 
 def choose_conv2d_backward_dx(
@@ -2631,22 +2325,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         tl.int32 if max(H * N * W, (F // groups) * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     )
     if variant in ("wide", "taps"):
-        dy_padded = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if F // groups % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((N, P, Q, groups, f0_padded), dtype=dy.dtype, device=dy.device)
-            dy_padded[..., F // groups :].zero_()
-            launch_conv2d_backward_dx_dy_packed(
-                dy.unflatten(1, (groups, F // groups)), dy_padded[..., : F // groups]
-            )
-        w_padded = w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if F // groups % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((Cg, R, S, groups, f0_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., F // groups :].zero_()
-            launch_conv2d_backward_dx_w_packed(
-                w.unflatten(0, (groups, F // groups)), w_padded[..., : F // groups]
-            )
+        dy_padded = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 16)
+        w_padded = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
         dy = lib.reshaped(dy.permute(0, 2, 3, 1), H * N * W, F)
@@ -2704,19 +2384,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if dy.stride(1) != 1:  # its channels lie apart
-            dy_packed = torch.empty((N, P, Q, F), dtype=dy.dtype, device=dy.device)
-            launch_conv2d_backward_dx_dy_packed(
-                dy.unflatten(1, (groups, F // groups)),
-                dy_packed.unflatten(-1, (groups, F // groups)),
-            )
-            dy = dy_packed.permute(0, 3, 1, 2)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((Cg, R, S, F), dtype=w.dtype, device=w.device)
-            launch_conv2d_backward_dx_w_packed(
-                w.unflatten(0, (groups, F // groups)), w_packed.unflatten(-1, (groups, F // groups))
-            )
-            w = w_packed.permute(3, 0, 1, 2)
+        dy = lib.in_lines(dy.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        w = lib.in_lines(w.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
         w = lib.reshaped(w, groups, F // groups, Cg, R * S)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv2d_backward_dx_tiles[grid](
@@ -2727,22 +2396,8 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        dy_lanes = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if F // groups % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((N, P, Q, groups, f0_lanes), dtype=dy.dtype, device=dy.device)
-            dy_lanes[..., F // groups :].zero_()
-            launch_conv2d_backward_dx_dy_packed(
-                dy.unflatten(1, (groups, F // groups)), dy_lanes[..., : F // groups]
-            )
-        w_lanes = w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if F // groups % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((Cg, R, S, groups, f0_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., F // groups :].zero_()
-            launch_conv2d_backward_dx_w_packed(
-                w.unflatten(0, (groups, F // groups)), w_lanes[..., : F // groups]
-            )
+        dy_lanes = lib.padded(dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2), 4)
+        w_lanes = lib.padded(w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1), 4)
         w_lanes = lib.reshaped(w_lanes, Cg, R * S, groups, f0_lanes)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(Cg, config["BLOCK_N"]),)
         conv2d_backward_dx_lanes[grid](
@@ -2837,7 +2492,9 @@ def choose_conv2d_backward_dw(
 
 def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     """Computes dw by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
+    N = x.shape[0]
+    H = x.shape[2]
+    W = x.shape[3]
     F, Cg, R, S = w.shape
     P = dy.shape[2]
     Q = dy.shape[3]
@@ -2866,18 +2523,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
-        x_padded = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, H, W, n__padded), dtype=x.dtype, device=x.device)
-            x_padded[..., N:].zero_()
-            launch_conv2d_backward_dw_x_packed(x, x_padded[..., :N])
-        dy_padded = dy.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, P, Q, n__padded), dtype=dy.dtype, device=dy.device)
-            dy_padded[..., N:].zero_()
-            launch_conv2d_backward_dw_dy_packed(dy, dy_padded[..., :N])
+        x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
+        dy_padded = lib.padded(dy.permute(1, 2, 3, 0), 16)
     if variant == "runs":
         grid = (
             lib.cdiv(lines, config["ROWS"])
@@ -2936,14 +2583,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
-            launch_conv2d_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(3, 0, 1, 2)
-        if dy.stride(0) != 1:  # its channels lie apart
-            dy_packed = torch.empty((F, P, Q, N), dtype=dy.dtype, device=dy.device)
-            launch_conv2d_backward_dw_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(3, 0, 1, 2)
+        x = lib.in_lines(x.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
+        dy = lib.in_lines(dy.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
         dy = lib.reshaped(dy, N, groups, F // groups, P * Q)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv2d_backward_dw_tiles[grid](
@@ -2955,18 +2596,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, H, W, n__lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., N:].zero_()
-            launch_conv2d_backward_dw_x_packed(x, x_lanes[..., :N])
-        dy_lanes = dy.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, P, Q, n__lanes), dtype=dy.dtype, device=dy.device)
-            dy_lanes[..., N:].zero_()
-            launch_conv2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
+        x_lanes = lib.padded(x.permute(1, 2, 3, 0), 4)
+        dy_lanes = lib.padded(dy.permute(1, 2, 3, 0), 4)
         dy_lanes = lib.reshaped(dy_lanes, groups, F // groups, P * Q * n__lanes)
         grid = (groups * lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N_, config["BLOCK_N"]),)
         conv2d_backward_dw_lanes[grid](

@@ -21,44 +21,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_col, x_i2i3, x_packed_row, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
-    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(C, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < C)
-    i0 = row // HW
-    i2i3 = row % HW
-    x = tl.load(x_ptr + i0 * x_i0 + col * x_col + i2i3 * x_i2i3, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_conv2d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, C, RS, w_i0, w_col, w_i2i3, w_packed_row, w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
-    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(C, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < C)
-    i0 = row // RS
-    i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3 * w_i2i3, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
-
-
-@triton.jit
 def conv_group_norm_silu_conv2d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, conv2d_ptr, N2, c2_padded, N, P, Q, Cg, b_0,
     conv2d_0, conv2d_1, conv2d_2, conv2d_3,
@@ -844,52 +806,6 @@ def conv_group_norm_silu_y_channels_loop(
         tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
-def choose_conv_group_norm_silu_conv2d_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
-    x = lib.reshaped(x, N, C, H * W)
-    x_packed = x_packed.view(H * N * W, C)
-    rows = H * N * W
-    _, config = choose_conv_group_norm_silu_conv2d_x_packed(cols=C)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
-    conv_group_norm_silu_conv2d_x_packed_tile[grid](
-        x, x_packed, H * N * W, C, H * W, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv_group_norm_silu_conv2d_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    F, C, R, S = w.shape
-    w = lib.reshaped(w, F, C, R * S)
-    w_packed = w_packed.view(F * R * S, C)
-    rows = F * R * S
-    _, config = choose_conv_group_norm_silu_conv2d_w_packed(cols=C)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
-    conv_group_norm_silu_conv2d_w_packed_tile[grid](
-        w, w_packed, F * R * S, C, R * S, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, F * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_conv_group_norm_silu_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
@@ -1076,18 +992,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
-        x_padded = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if C % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((N, H, W, c2_padded), dtype=x.dtype, device=x.device)
-            x_padded[..., C:].zero_()
-            launch_conv_group_norm_silu_conv2d_x_packed(x, x_padded[..., :C])
-        w_padded = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if C % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((F, R, S, c2_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., C:].zero_()
-            launch_conv_group_norm_silu_conv2d_w_packed(w, w_padded[..., :C])
+        x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
+        w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = lib.reshaped(w, Cg * groups, C)
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
@@ -1147,14 +1053,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
+        x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        w = lib.in_lines(w.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
@@ -1166,18 +1066,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if C % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., C:].zero_()
-            launch_conv_group_norm_silu_conv2d_x_packed(x, x_lanes[..., :C])
-        w_lanes = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if C % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., C:].zero_()
-            launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes[..., :C])
+        x_lanes = lib.padded(x.permute(0, 2, 3, 1), 4)
+        w_lanes = lib.padded(w.permute(0, 2, 3, 1), 4)
         b = lib.reshaped(b, Cg * groups)
         w_lanes = lib.reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
@@ -1625,44 +1515,6 @@ def conv_group_norm_silu(
         with torch.cuda.device_of(x):
             launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups)
     return y
-
-
-@triton.jit
-def conv_group_norm_silu_forward_conv2d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, C, HW, x_i0, x_col, x_i2i3, x_packed_row, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
-    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(C, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < C)
-    i0 = row // HW
-    i2i3 = row % HW
-    x = tl.load(x_ptr + i0 * x_i0 + col * x_col + i2i3 * x_i2i3, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_forward_conv2d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, C, RS, w_i0, w_col, w_i2i3, w_packed_row, w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
-    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(C, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < C)
-    i0 = row // RS
-    i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3 * w_i2i3, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
 
 
 @triton.jit
@@ -2493,52 +2345,6 @@ def conv_group_norm_silu_forward_y_channels_loop(
         tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
-def choose_conv_group_norm_silu_forward_conv2d_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
-    x = lib.reshaped(x, N, C, H * W)
-    x_packed = x_packed.view(H * N * W, C)
-    rows = H * N * W
-    _, config = choose_conv_group_norm_silu_forward_conv2d_x_packed(cols=C)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
-    conv_group_norm_silu_forward_conv2d_x_packed_tile[grid](
-        x, x_packed, H * N * W, C, H * W, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv_group_norm_silu_forward_conv2d_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    F, C, R, S = w.shape
-    w = lib.reshaped(w, F, C, R * S)
-    w_packed = w_packed.view(F * R * S, C)
-    rows = F * R * S
-    _, config = choose_conv_group_norm_silu_forward_conv2d_w_packed(cols=C)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
-    conv_group_norm_silu_forward_conv2d_w_packed_tile[grid](
-        w, w_packed, F * R * S, C, R * S, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, F * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_conv_group_norm_silu_forward_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
@@ -2727,18 +2533,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
-        x_padded = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if C % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((N, H, W, c2_padded), dtype=x.dtype, device=x.device)
-            x_padded[..., C:].zero_()
-            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_padded[..., :C])
-        w_padded = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if C % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((F, R, S, c2_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., C:].zero_()
-            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_padded[..., :C])
+        x_padded = lib.padded(x.permute(0, 2, 3, 1), 16)
+        w_padded = lib.padded(w.permute(0, 2, 3, 1), 16)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = lib.reshaped(w, Cg * groups, C)
         x = lib.reshaped(x.permute(0, 2, 3, 1), N * P * Q, C)
@@ -2803,14 +2599,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
+        x = lib.in_lines(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        w = lib.in_lines(w.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         w = lib.reshaped(w, Cg * groups, C, R * S)
         b = lib.reshaped(b, Cg * groups)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
@@ -2822,18 +2612,8 @@ def launch_conv_group_norm_silu_forward_conv2d(
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if C % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., C:].zero_()
-            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_lanes[..., :C])
-        w_lanes = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if C % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., C:].zero_()
-            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_lanes[..., :C])
+        x_lanes = lib.padded(x.permute(0, 2, 3, 1), 4)
+        w_lanes = lib.padded(w.permute(0, 2, 3, 1), 4)
         b = lib.reshaped(b, Cg * groups)
         w_lanes = lib.reshaped(w_lanes, Cg * groups, R * S * c2_lanes)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
@@ -3285,45 +3065,6 @@ def conv_group_norm_silu_forward(
         with torch.cuda.device_of(x):
             launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad, groups)
     return y, conv2d_kept
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
-    dconv2d_ptr, dconv2d_packed_ptr, rows, N, dconv2d_col, dconv2d_row, dconv2d_packed_row,
-    dconv2d_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dconv2d_col = rows // WIDE * WIDE, dconv2d_col // WIDE * WIDE
-    dconv2d_packed_col = dconv2d_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    dconv2d = tl.load(dconv2d_ptr + col * dconv2d_col + row * dconv2d_row, mask=inside)
-    tl.store(
-        dconv2d_packed_ptr + row * dconv2d_packed_row + col * dconv2d_packed_col,
-        dconv2d,
-        mask=inside,
-    )
 
 
 @triton.jit
@@ -5032,52 +4773,6 @@ def conv_group_norm_silu_backward_dw_tiles(
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
-def choose_conv_group_norm_silu_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
-    x = lib.reshaped(x, N, C * H * W)
-    x_packed = x_packed.view(C * H * W, N)
-    rows = C * H * W
-    _, config = choose_conv_group_norm_silu_backward_dw_x_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv_group_norm_silu_backward_dw_x_packed_tile[grid](
-        x, x_packed, C * H * W, N, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, C * H * W, x.stride(0), x_packed.stride(1)), enable_fp_fusion=True,
-        **config,
-    )  # fmt: skip
-
-
-def choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed) -> None:
-    """Computes dconv2d_packed by the variant that fits, unchecked."""
-    N, F, P, Q = dconv2d.shape
-    dconv2d = lib.reshaped(dconv2d, N, F * P * Q)
-    dconv2d_packed = dconv2d_packed.view(F * P * Q, N)
-    rows = F * P * Q
-    _, config = choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv_group_norm_silu_backward_dw_dconv2d_packed_tile[grid](
-        dconv2d, dconv2d_packed, F * P * Q, N, *dconv2d.stride(), *dconv2d_packed.stride(),
-        WIDE=math.gcd(16, F * P * Q, dconv2d.stride(0), dconv2d_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_conv_group_norm_silu_backward_mu_sum(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
     sms: int,
@@ -5937,11 +5632,11 @@ def launch_conv_group_norm_silu_backward_dw(
 ) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    F = w.shape[0]
     R = w.shape[2]
     S = w.shape[3]
     P = conv2d_kept.shape[2]
     Q = conv2d_kept.shape[3]
+    F = w.shape[0]
     Cg = F // groups
     n__lanes = 4 * ((N + 3) // 4)
     n__padded = 16 * ((N + 15) // 16)
@@ -5971,20 +5666,8 @@ def launch_conv_group_norm_silu_backward_dw(
     )
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
-        x_padded = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, H, W, n__padded), dtype=x.dtype, device=x.device)
-            x_padded[..., N:].zero_()
-            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_padded[..., :N])
-        dconv2d_padded = dconv2d.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(dconv2d_padded):
-            dconv2d_padded = torch.empty(
-                (F, P, Q, n__padded), dtype=dconv2d.dtype, device=dconv2d.device
-            )
-            dconv2d_padded[..., N:].zero_()
-            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_padded[..., :N])
+        x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
+        dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
     if variant in ("wide", "taps"):
         dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
@@ -5995,14 +5678,8 @@ def launch_conv_group_norm_silu_backward_dw(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(3, 0, 1, 2)
-        if dconv2d.stride(0) != 1:  # its channels lie apart
-            dconv2d_packed = torch.empty((F, P, Q, N), dtype=dconv2d.dtype, device=dconv2d.device)
-            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed)
-            dconv2d = dconv2d_packed.permute(3, 0, 1, 2)
+        x = lib.in_lines(x.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
+        dconv2d = lib.in_lines(dconv2d.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_tiles[grid](
@@ -6014,20 +5691,8 @@ def launch_conv_group_norm_silu_backward_dw(
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, H, W, n__lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., N:].zero_()
-            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_lanes[..., :N])
-        dconv2d_lanes = dconv2d.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(dconv2d_lanes):
-            dconv2d_lanes = torch.empty(
-                (F, P, Q, n__lanes), dtype=dconv2d.dtype, device=dconv2d.device
-            )
-            dconv2d_lanes[..., N:].zero_()
-            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes[..., :N])
+        x_lanes = lib.padded(x.permute(1, 2, 3, 0), 4)
+        dconv2d_lanes = lib.padded(dconv2d.permute(1, 2, 3, 0), 4)
         dconv2d_lanes = lib.reshaped(dconv2d_lanes, Cg * groups, P * Q * n__lanes)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
         conv_group_norm_silu_backward_dw_lanes[grid](

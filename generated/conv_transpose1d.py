@@ -22,42 +22,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def conv_transpose1d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, C, L, x_i0, x_col, x_i2, x_packed_row, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
-    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(C, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < C)
-    i0 = row // L
-    i2 = row % L
-    x = tl.load(x_ptr + i0 * x_i0 + col * x_col + i2 * x_i2, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
-
-
-@triton.jit
-def conv_transpose1d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, C, w_col, w_row, w_packed_row, w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_col = rows // WIDE * WIDE, w_col // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(C, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < C)
-    w = tl.load(w_ptr + col * w_col + row * w_row, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
-
-
-@triton.jit
 def conv_transpose1d_taps(
     x_padded_ptr, w_padded_ptr, b_ptr, y_ptr, M, F, c_padded, P, L, x_padded_0, x_padded_1,
     x_padded_2, w_padded_n, w_padded_tap, w_padded_c, b_n, y_0, y_1, y_2,
@@ -228,51 +192,6 @@ def conv_transpose1d_tiles(
         tl.store(y_rows + n * y_1, y, mask=inside)
 
 
-def choose_conv_transpose1d_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, L = x.shape
-    x_packed = x_packed.view(L * N, C)
-    rows = L * N
-    _, config = choose_conv_transpose1d_x_packed(cols=C)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
-    conv_transpose1d_x_packed_tile[grid](
-        x, x_packed, L * N, C, L, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, L * N, x.stride(0), x.stride(1), x_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv_transpose1d_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    C, F, R = w.shape
-    w = lib.reshaped(w, C, F * R)
-    w_packed = w_packed.view(F * R, C)
-    rows = F * R
-    _, config = choose_conv_transpose1d_w_packed(cols=C)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
-    conv_transpose1d_w_packed_tile[grid](
-        w, w_packed, F * R, C, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, F * R, w.stride(0), w_packed.stride(1)), enable_fp_fusion=True,
-        **config,
-    )  # fmt: skip
-
-
 def choose_conv_transpose1d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
@@ -333,18 +252,8 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
-        x_padded = x.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if C % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((N, L, c_padded), dtype=x.dtype, device=x.device)
-            x_padded[..., C:].zero_()
-            launch_conv_transpose1d_x_packed(x, x_padded[..., :C])
-        w_padded = w.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if C % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((F, R, c_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., C:].zero_()
-            launch_conv_transpose1d_w_packed(w, w_padded[..., :C])
+        x_padded = lib.padded(x.permute(0, 2, 1), 16)
+        w_padded = lib.padded(w.permute(1, 2, 0), 16)
     if variant in ("wide", "taps"):
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_taps[grid](
@@ -354,14 +263,8 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, L, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose1d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 2, 1)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose1d_w_packed(w, w_packed)
-            w = w_packed.permute(2, 0, 1)
+        x = lib.in_lines(x.permute(0, 2, 1)).permute(0, 2, 1)
+        w = lib.in_lines(w.permute(1, 2, 0)).permute(2, 0, 1)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_tiles[grid](
             x, w, b, y, N * P, F, P, L, *x.stride(), *w.stride(), b.stride(0), *y.stride(),
@@ -370,18 +273,8 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if C % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((N, L, c_lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., C:].zero_()
-            launch_conv_transpose1d_x_packed(x, x_lanes[..., :C])
-        w_lanes = w.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if C % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((F, R, c_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., C:].zero_()
-            launch_conv_transpose1d_w_packed(w, w_lanes[..., :C])
+        x_lanes = lib.padded(x.permute(0, 2, 1), 4)
+        w_lanes = lib.padded(w.permute(1, 2, 0), 4)
         w_lanes = lib.reshaped(w_lanes, F, R * c_lanes)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_lanes[grid](
@@ -569,78 +462,6 @@ def conv_transpose1d(
         with torch.cuda.device_of(x):
             launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil)
     return y
-
-
-@triton.jit
-def conv_transpose1d_backward_dx_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, F, P, dy_i0, dy_col, dy_i2, dy_packed_row, dy_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dy_i0 = rows // WIDE * WIDE, dy_i0 // WIDE * WIDE
-    dy_col, dy_packed_col = dy_col // WIDE * WIDE, dy_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(F, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < F)
-    i0 = row // P
-    i2 = row % P
-    dy = tl.load(dy_ptr + i0 * dy_i0 + col * dy_col + i2 * dy_i2, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
-
-
-@triton.jit
-def conv_transpose1d_backward_dx_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, F, R, w_i0, w_col, w_i2, w_packed_row, w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
-    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(F, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < F)
-    i0 = row // R
-    i2 = row % R
-    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2 * w_i2, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
-
-
-@triton.jit
-def conv_transpose1d_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
-
-
-@triton.jit
-def conv_transpose1d_backward_dw_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, N, dy_col, dy_row, dy_packed_row, dy_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dy_col = rows // WIDE * WIDE, dy_col // WIDE * WIDE
-    dy_packed_col = dy_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
@@ -1103,96 +924,6 @@ def conv_transpose1d_backward_db_finish(
     tl.store(db_ptr + row * db_row, db_sum, mask=row < F)
 
 
-def choose_conv_transpose1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed) -> None:
-    """Computes dy_packed by the variant that fits, unchecked."""
-    N, F, P = dy.shape
-    dy_packed = dy_packed.view(N * P, F)
-    rows = N * P
-    _, config = choose_conv_transpose1d_backward_dx_dy_packed(cols=F)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
-    conv_transpose1d_backward_dx_dy_packed_tile[grid](
-        dy, dy_packed, N * P, F, P, *dy.stride(), *dy_packed.stride(),
-        WIDE=math.gcd(16, N * P, dy.stride(0), dy.stride(1), dy_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv_transpose1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose1d_backward_dx_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    C, F, R = w.shape
-    w_packed = w_packed.view(C * R, F)
-    rows = C * R
-    _, config = choose_conv_transpose1d_backward_dx_w_packed(cols=F)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
-    conv_transpose1d_backward_dx_w_packed_tile[grid](
-        w, w_packed, C * R, F, R, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, C * R, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv_transpose1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, L = x.shape
-    x = lib.reshaped(x, N, C * L)
-    x_packed = x_packed.view(C * L, N)
-    rows = C * L
-    _, config = choose_conv_transpose1d_backward_dw_x_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv_transpose1d_backward_dw_x_packed_tile[grid](
-        x, x_packed, C * L, N, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, C * L, x.stride(0), x_packed.stride(1)), enable_fp_fusion=True,
-        **config,
-    )  # fmt: skip
-
-
-def choose_conv_transpose1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed) -> None:
-    """Computes dy_packed by the variant that fits, unchecked."""
-    N, F, P = dy.shape
-    dy = lib.reshaped(dy, N, F * P)
-    dy_packed = dy_packed.view(F * P, N)
-    rows = F * P
-    _, config = choose_conv_transpose1d_backward_dw_dy_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv_transpose1d_backward_dw_dy_packed_tile[grid](
-        dy, dy_packed, F * P, N, *dy.stride(), *dy_packed.stride(),
-        WIDE=math.gcd(16, F * P, dy.stride(0), dy_packed.stride(1)), enable_fp_fusion=True,
-        **config,
-    )  # fmt: skip
-
-
 def choose_conv_transpose1d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
@@ -1263,18 +994,8 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
-        dy_padded = dy.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if F % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((N, P, f_padded), dtype=dy.dtype, device=dy.device)
-            dy_padded[..., F:].zero_()
-            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_padded[..., :F])
-        w_padded = w.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if F % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((C, R, f_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., F:].zero_()
-            launch_conv_transpose1d_backward_dx_w_packed(w, w_padded[..., :F])
+        dy_padded = lib.padded(dy.permute(0, 2, 1), 16)
+        w_padded = lib.padded(w.permute(0, 2, 1), 16)
     if variant == "patches":
         PATCH_N_, PATCH_L = lib.patch(BLOCK_M, N, L)
         PATCHES = triton.cdiv(N, PATCH_N_) * triton.cdiv(L, PATCH_L)
@@ -1304,14 +1025,8 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if dy.stride(1) != 1:  # its channels lie apart
-            dy_packed = torch.empty((N, P, F), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(0, 2, 1)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((C, R, F), dtype=w.dtype, device=w.device)
-            launch_conv_transpose1d_backward_dx_w_packed(w, w_packed)
-            w = w_packed.permute(0, 2, 1)
+        dy = lib.in_lines(dy.permute(0, 2, 1)).permute(0, 2, 1)
+        w = lib.in_lines(w.permute(0, 2, 1)).permute(0, 2, 1)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_tiles[grid](
             dy, w, dx, L * N, C, L, P, *dy.stride(), *w.stride(), *dx.stride(),
@@ -1320,18 +1035,8 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        dy_lanes = dy.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if F % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((N, P, f_lanes), dtype=dy.dtype, device=dy.device)
-            dy_lanes[..., F:].zero_()
-            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
-        w_lanes = w.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if F % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((C, R, f_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., F:].zero_()
-            launch_conv_transpose1d_backward_dx_w_packed(w, w_lanes[..., :F])
+        dy_lanes = lib.padded(dy.permute(0, 2, 1), 4)
+        w_lanes = lib.padded(w.permute(0, 2, 1), 4)
         w_lanes = lib.reshaped(w_lanes, C, R * f_lanes)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose1d_backward_dx_lanes[grid](
@@ -1412,18 +1117,8 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
-        x_padded = x.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, L, n__padded), dtype=x.dtype, device=x.device)
-            x_padded[..., N:].zero_()
-            launch_conv_transpose1d_backward_dw_x_packed(x, x_padded[..., :N])
-        dy_padded = dy.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, P, n__padded), dtype=dy.dtype, device=dy.device)
-            dy_padded[..., N:].zero_()
-            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_padded[..., :N])
+        x_padded = lib.padded(x.permute(1, 2, 0), 16)
+        dy_padded = lib.padded(dy.permute(1, 2, 0), 16)
     if variant in ("wide", "taps"):
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_taps[grid](
@@ -1433,14 +1128,8 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, L, N), dtype=x.dtype, device=x.device)
-            launch_conv_transpose1d_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(2, 0, 1)
-        if dy.stride(0) != 1:  # its channels lie apart
-            dy_packed = torch.empty((F, P, N), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(2, 0, 1)
+        x = lib.in_lines(x.permute(1, 2, 0)).permute(2, 0, 1)
+        dy = lib.in_lines(dy.permute(1, 2, 0)).permute(2, 0, 1)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_tiles[grid](
             x, dy, dw, C * R, F, R, L, *x.stride(), *dy.stride(), *dw.stride(),
@@ -1449,18 +1138,8 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, L, n__lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., N:].zero_()
-            launch_conv_transpose1d_backward_dw_x_packed(x, x_lanes[..., :N])
-        dy_lanes = dy.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, P, n__lanes), dtype=dy.dtype, device=dy.device)
-            dy_lanes[..., N:].zero_()
-            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
+        x_lanes = lib.padded(x.permute(1, 2, 0), 4)
+        dy_lanes = lib.padded(dy.permute(1, 2, 0), 4)
         dy_lanes = lib.reshaped(dy_lanes, F, P * n__lanes)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose1d_backward_dw_lanes[grid](

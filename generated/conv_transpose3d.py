@@ -25,42 +25,6 @@ from tritongen import lib, runtime
 
 
 @triton.jit
-def conv_transpose3d_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, C, DHW, x_i0, x_col, x_i2i3i4, x_packed_row, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_i0 = rows // WIDE * WIDE, x_i0 // WIDE * WIDE
-    x_col, x_packed_col = x_col // WIDE * WIDE, x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(C, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < C)
-    i0 = row // DHW
-    i2i3i4 = row % DHW
-    x = tl.load(x_ptr + i0 * x_i0 + col * x_col + i2i3i4 * x_i2i3i4, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
-
-
-@triton.jit
-def conv_transpose3d_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, C, w_col, w_row, w_packed_row, w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_col = rows // WIDE * WIDE, w_col // WIDE * WIDE
-    w_packed_col = w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(C, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < C)
-    w = tl.load(w_ptr + col * w_col + row * w_row, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
-
-
-@triton.jit
 def conv_transpose3d_patches(
     x_padded_patches, w_padded_tiles, b_ptr, y_ptr, batches, F, c_padded, K, R, S, N,
     o_steps, p_steps, q_steps, O, P, Q, b_0, y_0, y_1, y_2, y_3, y_4,
@@ -515,52 +479,6 @@ def conv_transpose3d_tiles(
         tl.store(y_rows + n * y_1, y, mask=inside)
 
 
-def choose_conv_transpose3d_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, D, H, W = x.shape
-    x = lib.reshaped(x, N, C, D * H * W)
-    x_packed = x_packed.view(D * H * N * W, C)
-    rows = D * H * N * W
-    _, config = choose_conv_transpose3d_x_packed(cols=C)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
-    conv_transpose3d_x_packed_tile[grid](
-        x, x_packed, D * H * N * W, C, D * H * W, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, D * H * N * W, x.stride(0), x.stride(1), x_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv_transpose3d_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    C, F, K, R, S = w.shape
-    w = lib.reshaped(w, C, F * K * R * S)
-    w_packed = w_packed.view(F * K * R * S, C)
-    rows = F * K * R * S
-    _, config = choose_conv_transpose3d_w_packed(cols=C)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(C, config["BLOCK"]),)
-    conv_transpose3d_w_packed_tile[grid](
-        w, w_packed, F * K * R * S, C, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, F * K * R * S, w.stride(0), w_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_conv_transpose3d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     apart: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
@@ -638,18 +556,8 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
-        x_padded = x.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if C % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((N, D, H, W, c_padded), dtype=x.dtype, device=x.device)
-            x_padded[..., C:].zero_()
-            launch_conv_transpose3d_x_packed(x, x_padded[..., :C])
-        w_padded = w.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if C % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((F, K, R, S, c_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., C:].zero_()
-            launch_conv_transpose3d_w_packed(w, w_padded[..., :C])
+        x_padded = lib.padded(x.permute(0, 2, 3, 4, 1), 16)
+        w_padded = lib.padded(w.permute(1, 2, 3, 4, 0), 16)
     if variant == "patches":
         PATCH_N_, PATCH_O1, PATCH_P1, PATCH_Q1 = lib.patch(BLOCK_M, N, o_steps, p_steps, q_steps)
         PATCHES = (
@@ -685,14 +593,8 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose3d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose3d_w_packed(w, w_packed)
-            w = w_packed.permute(4, 0, 1, 2, 3)
+        x = lib.in_lines(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
+        w = lib.in_lines(w.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_tiles[grid](
             x, w, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K, R, S,
@@ -704,18 +606,8 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             COMPUTE=COMPUTE, PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if C % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., C:].zero_()
-            launch_conv_transpose3d_x_packed(x, x_lanes[..., :C])
-        w_lanes = w.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if C % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., C:].zero_()
-            launch_conv_transpose3d_w_packed(w, w_lanes[..., :C])
+        x_lanes = lib.padded(x.permute(0, 2, 3, 4, 1), 4)
+        w_lanes = lib.padded(w.permute(1, 2, 3, 4, 0), 4)
         grid = (batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_lanes[grid](
             x_lanes, w_lanes, b, y, stride * stride * stride, N * o_steps * p_steps * q_steps, F, K,
@@ -922,79 +814,6 @@ def conv_transpose3d(
         with torch.cuda.device_of(x):
             launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad)
     return y
-
-
-@triton.jit
-def conv_transpose3d_backward_dx_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, F, OPQ, dy_i0, dy_col, dy_i2i3i4, dy_packed_row,
-    dy_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dy_i0 = rows // WIDE * WIDE, dy_i0 // WIDE * WIDE
-    dy_col, dy_packed_col = dy_col // WIDE * WIDE, dy_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(F, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < F)
-    i0 = row // OPQ
-    i2i3i4 = row % OPQ
-    dy = tl.load(dy_ptr + i0 * dy_i0 + col * dy_col + i2i3i4 * dy_i2i3i4, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
-
-
-@triton.jit
-def conv_transpose3d_backward_dx_w_packed_tile(
-    w_ptr, w_packed_ptr, rows, F, KRS, w_i0, w_col, w_i2i3i4, w_packed_row, w_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, w_i0 = rows // WIDE * WIDE, w_i0 // WIDE * WIDE
-    w_col, w_packed_col = w_col // WIDE * WIDE, w_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(F, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < F)
-    i0 = row // KRS
-    i2i3i4 = row % KRS
-    w = tl.load(w_ptr + i0 * w_i0 + col * w_col + i2i3i4 * w_i2i3i4, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + col * w_packed_col, w, mask=inside)
-
-
-@triton.jit
-def conv_transpose3d_backward_dw_x_packed_tile(
-    x_ptr, x_packed_ptr, rows, N, x_col, x_row, x_packed_row, x_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, x_col = rows // WIDE * WIDE, x_col // WIDE * WIDE
-    x_packed_col = x_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + col * x_packed_col, x, mask=inside)
-
-
-@triton.jit
-def conv_transpose3d_backward_dw_dy_packed_tile(
-    dy_ptr, dy_packed_ptr, rows, N, dy_col, dy_row, dy_packed_row, dy_packed_col,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of ROWS x BLOCK elements a program."""
-    # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
-    rows, dy_col = rows // WIDE * WIDE, dy_col // WIDE * WIDE
-    dy_packed_col = dy_packed_col // WIDE * WIDE
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < N)
-    dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + col * dy_packed_col, dy, mask=inside)
 
 
 @triton.jit
@@ -1641,98 +1460,6 @@ def conv_transpose3d_backward_db_finish(
     tl.store(db_ptr + row * db_row, db_sum, mask=row < F)
 
 
-def choose_conv_transpose3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed) -> None:
-    """Computes dy_packed by the variant that fits, unchecked."""
-    N, F, O, P, Q = dy.shape
-    dy = lib.reshaped(dy, N, F, O * P * Q)
-    dy_packed = dy_packed.view(N * O * P * Q, F)
-    rows = N * O * P * Q
-    _, config = choose_conv_transpose3d_backward_dx_dy_packed(cols=F)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
-    conv_transpose3d_backward_dx_dy_packed_tile[grid](
-        dy, dy_packed, N * O * P * Q, F, O * P * Q, *dy.stride(), *dy_packed.stride(),
-        WIDE=math.gcd(16, N * O * P * Q, dy.stride(0), dy.stride(1), dy_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv_transpose3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose3d_backward_dx_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    C, F, K, R, S = w.shape
-    w = lib.reshaped(w, C, F, K * R * S)
-    w_packed = w_packed.view(C * K * R * S, F)
-    rows = C * K * R * S
-    _, config = choose_conv_transpose3d_backward_dx_w_packed(cols=F)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(F, config["BLOCK"]),)
-    conv_transpose3d_backward_dx_w_packed_tile[grid](
-        w, w_packed, C * K * R * S, F, K * R * S, *w.stride(), *w_packed.stride(),
-        WIDE=math.gcd(16, C * K * R * S, w.stride(0), w.stride(1), w_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv_transpose3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose3d_backward_dw_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, D, H, W = x.shape
-    x = lib.reshaped(x, N, C * D * H * W)
-    x_packed = x_packed.view(C * D * H * W, N)
-    rows = C * D * H * W
-    _, config = choose_conv_transpose3d_backward_dw_x_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv_transpose3d_backward_dw_x_packed_tile[grid](
-        x, x_packed, C * D * H * W, N, *x.stride(), *x_packed.stride(),
-        WIDE=math.gcd(16, C * D * H * W, x.stride(0), x_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
-def choose_conv_transpose3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(
-        BLOCK=(BLOCK := min(64, max(4, lib.pow2(cols)))), ROWS=4096 // BLOCK, num_warps=8,
-    )  # fmt: skip
-
-
-def launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed) -> None:
-    """Computes dy_packed by the variant that fits, unchecked."""
-    N, F, O, P, Q = dy.shape
-    dy = lib.reshaped(dy, N, F * O * P * Q)
-    dy_packed = dy_packed.view(F * O * P * Q, N)
-    rows = F * O * P * Q
-    _, config = choose_conv_transpose3d_backward_dw_dy_packed(cols=N)
-    grid = (lib.cdiv(rows, config["ROWS"]) * lib.cdiv(N, config["BLOCK"]),)
-    conv_transpose3d_backward_dw_dy_packed_tile[grid](
-        dy, dy_packed, F * O * P * Q, N, *dy.stride(), *dy_packed.stride(),
-        WIDE=math.gcd(16, F * O * P * Q, dy.stride(0), dy_packed.stride(1)),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_conv_transpose3d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
@@ -1809,18 +1536,8 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
-        dy_padded = dy.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if F % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((N, O, P, Q, f_padded), dtype=dy.dtype, device=dy.device)
-            dy_padded[..., F:].zero_()
-            launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_padded[..., :F])
-        w_padded = w.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if F % 16 or not lib.is_aligned(w_padded):
-            w_padded = torch.empty((C, K, R, S, f_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., F:].zero_()
-            launch_conv_transpose3d_backward_dx_w_packed(w, w_padded[..., :F])
+        dy_padded = lib.padded(dy.permute(0, 2, 3, 4, 1), 16)
+        w_padded = lib.padded(w.permute(0, 2, 3, 4, 1), 16)
     if variant == "patches":
         PATCH_N_, PATCH_D, PATCH_H, PATCH_W2 = lib.patch(BLOCK_M, N, D, H, W)
         PATCHES = (
@@ -1862,14 +1579,8 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if dy.stride(1) != 1:  # its channels lie apart
-            dy_packed = torch.empty((N, O, P, Q, F), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((C, K, R, S, F), dtype=w.dtype, device=w.device)
-            launch_conv_transpose3d_backward_dx_w_packed(w, w_packed)
-            w = w_packed.permute(0, 4, 1, 2, 3)
+        dy = lib.in_lines(dy.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
+        w = lib.in_lines(w.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)
         w = lib.reshaped(w, C, F, K * R * S)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose3d_backward_dx_tiles[grid](
@@ -1881,18 +1592,8 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        dy_lanes = dy.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if F % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((N, O, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
-            dy_lanes[..., F:].zero_()
-            launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
-        w_lanes = w.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if F % 4 or not lib.is_aligned(w_lanes):
-            w_lanes = torch.empty((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., F:].zero_()
-            launch_conv_transpose3d_backward_dx_w_packed(w, w_lanes[..., :F])
+        dy_lanes = lib.padded(dy.permute(0, 2, 3, 4, 1), 4)
+        w_lanes = lib.padded(w.permute(0, 2, 3, 4, 1), 4)
         w_lanes = lib.reshaped(w_lanes, C, K * R * S * f_lanes)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_transpose3d_backward_dx_lanes[grid](
@@ -1980,18 +1681,8 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
-        x_padded = x.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(x_padded):
-            x_padded = torch.empty((C, D, H, W, n__padded), dtype=x.dtype, device=x.device)
-            x_padded[..., N:].zero_()
-            launch_conv_transpose3d_backward_dw_x_packed(x, x_padded[..., :N])
-        dy_padded = dy.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
-        if N % 16 or not lib.is_aligned(dy_padded):
-            dy_padded = torch.empty((F, O, P, Q, n__padded), dtype=dy.dtype, device=dy.device)
-            dy_padded[..., N:].zero_()
-            launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_padded[..., :N])
+        x_padded = lib.padded(x.permute(1, 2, 3, 4, 0), 16)
+        dy_padded = lib.padded(dy.permute(1, 2, 3, 4, 0), 16)
     if variant in ("wide", "taps"):
         dy_padded = lib.reshaped(dy_padded, F, O * P * Q, n__padded)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
@@ -2002,14 +1693,8 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "mixed":
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, D, H, W, N), dtype=x.dtype, device=x.device)
-            launch_conv_transpose3d_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(4, 0, 1, 2, 3)
-        if dy.stride(0) != 1:  # its channels lie apart
-            dy_packed = torch.empty((F, O, P, Q, N), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(4, 0, 1, 2, 3)
+        x = lib.in_lines(x.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
+        dy = lib.in_lines(dy.permute(1, 2, 3, 4, 0)).permute(4, 0, 1, 2, 3)
         dy = lib.reshaped(dy, N, F, O * P * Q)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_backward_dw_tiles[grid](
@@ -2021,18 +1706,8 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":
-        x_lanes = x.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(x_lanes):
-            x_lanes = torch.empty((C, D, H, W, n__lanes), dtype=x.dtype, device=x.device)
-            x_lanes[..., N:].zero_()
-            launch_conv_transpose3d_backward_dw_x_packed(x, x_lanes[..., :N])
-        dy_lanes = dy.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
-        if N % 4 or not lib.is_aligned(dy_lanes):
-            dy_lanes = torch.empty((F, O, P, Q, n__lanes), dtype=dy.dtype, device=dy.device)
-            dy_lanes[..., N:].zero_()
-            launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
+        x_lanes = lib.padded(x.permute(1, 2, 3, 4, 0), 4)
+        dy_lanes = lib.padded(dy.permute(1, 2, 3, 4, 0), 4)
         dy_lanes = lib.reshaped(dy_lanes, F, O * P * Q * n__lanes)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N),)
         conv_transpose3d_backward_dw_lanes[grid](

@@ -19,40 +19,6 @@ import triton.language as tl
 from tritongen import lib, runtime
 
 
-@triton.jit
-def max_pool2d_x_in_lines_strided(
-    x_ptr, x_in_lines_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
-    x_in_lines_outer_at, x_in_lines_middle_at, x_in_lines_inner_at,
-    WIDE_X: tl.constexpr, WIDE_X_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    x_in_lines_outer_at, x_in_lines_middle_at = (
-        x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
-        x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
-    )
-    inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
-    tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
-    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
-    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
-    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
-    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
-    x = tl.load(
-        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
-    )
-    tl.store(
-        x_in_lines_ptr
-        + outer_at * x_in_lines_outer_at
-        + middle_at * x_in_lines_middle_at
-        + inner_at * x_in_lines_inner_at,
-        x,
-        mask=inside,
-    )
-
-
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
 def max_pool2d_channels(
@@ -226,53 +192,6 @@ def max_pool2d_box(
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y_max, mask=inside)
 
 
-def choose_max_pool2d_x_in_lines(
-    outer: int, middle: int, inner: int, turned: bool,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = lib.pow2(
-        max(
-            1,
-            min(
-                inner,
-                (
-                    max(64, 4096 // max(1, middle))
-                    if turned
-                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
-                ),
-            ),
-        )
-    )
-    return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
-    )  # fmt: skip
-
-
-def launch_max_pool2d_x_in_lines(x, x_in_lines) -> None:
-    """Computes x_in_lines by the variant that fits, unchecked."""
-    x, x_in_lines = lib.three_dims(x, x_in_lines)
-    outer, middle, inner = x_in_lines.shape
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
-    _, config = choose_max_pool2d_x_in_lines(
-        outer=outer, middle=middle, inner=inner, turned=turned,
-    )  # fmt: skip
-    grid = (
-        lib.cdiv(outer, config["OUTER"])
-        * lib.cdiv(middle, config["ROWS"])
-        * lib.cdiv(inner, config["BLOCK"]),
-    )
-    max_pool2d_x_in_lines_strided[grid](
-        x, x_in_lines, outer, middle, inner, *x.stride(), *x_in_lines.stride(),
-        WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-        WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_max_pool2d(
     terms: int, outer: int, lanes: int, span: int, along: int, hop_q: int, lines: int,
     cols: int, reach: int, steps: int, hop_p: int, apart: int, dilation: int, line: int,
@@ -332,10 +251,7 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant in ("runs", "window"):
-        if x.stride(3) != 1:  # its lines lie apart
-            x_in_lines = torch.empty((N, C, H, W), dtype=x.dtype, device=x.device)
-            launch_max_pool2d_x_in_lines(x, x_in_lines)
-            x = x_in_lines
+        x = lib.in_lines(x)
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         max_pool2d_channels[grid](
@@ -486,40 +402,6 @@ def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
         with torch.cuda.device_of(x):
             launch_max_pool2d(x, y, win, stride, pad)
     return y
-
-
-@triton.jit
-def max_pool2d_backward_y_at_x_in_lines_strided(
-    x_ptr, x_in_lines_ptr, outer, middle, inner, x_outer_at, x_middle_at, x_inner_at,
-    x_in_lines_outer_at, x_in_lines_middle_at, x_in_lines_inner_at,
-    WIDE_X: tl.constexpr, WIDE_X_IN_LINES: tl.constexpr, OUTER: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A tile of OUTER x ROWS x BLOCK elements a program."""
-    # Multiples of WIDE_X, WIDE_X_IN_LINES: accesses are as wide. Triton itself sees only whether 16 divides them.
-    x_outer_at, x_middle_at = x_outer_at // WIDE_X * WIDE_X, x_middle_at // WIDE_X * WIDE_X
-    x_in_lines_outer_at, x_in_lines_middle_at = (
-        x_in_lines_outer_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
-        x_in_lines_middle_at // WIDE_X_IN_LINES * WIDE_X_IN_LINES,
-    )
-    inner = inner // WIDE_X_IN_LINES * WIDE_X_IN_LINES
-    tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
-    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
-    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
-    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
-    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
-    x = tl.load(
-        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
-    )
-    tl.store(
-        x_in_lines_ptr
-        + outer_at * x_in_lines_outer_at
-        + middle_at * x_in_lines_middle_at
-        + inner_at * x_in_lines_inner_at,
-        x,
-        mask=inside,
-    )
 
 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
@@ -758,53 +640,6 @@ def max_pool2d_backward_dx_box(
     tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + col * dx_3, dx_sum, mask=inside)
 
 
-def choose_max_pool2d_backward_y_at_x_in_lines(
-    outer: int, middle: int, inner: int, turned: bool,
-) -> tuple[str, dict]:  # fmt: skip
-    """The variant for one call and its config; first match wins."""
-    # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = lib.pow2(
-        max(
-            1,
-            min(
-                inner,
-                (
-                    max(64, 4096 // max(1, middle))
-                    if turned
-                    else max(512 if inner >= 4096 else 128, 1024 // max(1, outer * middle))
-                ),
-            ),
-        )
-    )
-    return "strided", dict(
-        BLOCK=BLOCK,
-        ROWS=(ROWS := lib.pow2(max(1, min(middle, (4096 if turned else 1024) // BLOCK)))),
-        OUTER=lib.pow2(max(1, min(outer, (4096 if turned else 1024) // (BLOCK * ROWS)))),
-        num_warps=8 if turned else 2,
-    )  # fmt: skip
-
-
-def launch_max_pool2d_backward_y_at_x_in_lines(x, x_in_lines) -> None:
-    """Computes x_in_lines by the variant that fits, unchecked."""
-    x, x_in_lines = lib.three_dims(x, x_in_lines)
-    outer, middle, inner = x_in_lines.shape
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
-    _, config = choose_max_pool2d_backward_y_at_x_in_lines(
-        outer=outer, middle=middle, inner=inner, turned=turned,
-    )  # fmt: skip
-    grid = (
-        lib.cdiv(outer, config["OUTER"])
-        * lib.cdiv(middle, config["ROWS"])
-        * lib.cdiv(inner, config["BLOCK"]),
-    )
-    max_pool2d_backward_y_at_x_in_lines_strided[grid](
-        x, x_in_lines, outer, middle, inner, *x.stride(), *x_in_lines.stride(),
-        WIDE_X=math.gcd(16, x.stride(0), x.stride(1)),
-        WIDE_X_IN_LINES=math.gcd(16, x_in_lines.stride(0), x_in_lines.stride(1), inner),
-        enable_fp_fusion=True, **config,
-    )  # fmt: skip
-
-
 def choose_max_pool2d_backward_y_at(
     terms: int, outer: int, lanes: int, span: int, along: int, hop_q: int, lines: int,
     cols: int, reach: int, steps: int, hop_p: int, apart: int, dilation: int, line: int,
@@ -864,10 +699,7 @@ def launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant in ("runs", "window"):
-        if x.stride(3) != 1:  # its lines lie apart
-            x_in_lines = torch.empty((N, C, H, W), dtype=x.dtype, device=x.device)
-            launch_max_pool2d_backward_y_at_x_in_lines(x, x_in_lines)
-            x = x_in_lines
+        x = lib.in_lines(x)
     if variant == "channels":
         grid = (lib.cdiv(outer, ROWS) * lib.cdiv(Q, config["STEPS"]) * lib.cdiv(C, BLOCK),)
         max_pool2d_backward_y_at_channels[grid](

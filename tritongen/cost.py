@@ -151,7 +151,7 @@ def kept_costs(plan: Plan, args: Mapping[str, Any], ceilings: Ceilings) -> Itera
 def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepCost, ...]:
     """Each step of a call that was traced, with the launches that are its own."""
     numbers = call_numbers(plan, args)
-    steps = {s.name: s for own in plan.steps for s in (own, *(p.step for p in own.packs))}
+    steps = {s.name: s for s in plan.steps}
     owner = {k.name: s.name for s in steps.values() for k in s.kernels}
     owners: list[str] = []
     for launch in reversed(calls.launches):  # what prepares operands belongs to what follows it

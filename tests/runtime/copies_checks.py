@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tritongen.lib import flattened, packed, reshaped
+from tritongen.lib import converted, flattened, in_lines, is_aligned, packed, padded, reshaped
 
 DTYPES = (torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int64, torch.bool)
 
@@ -49,6 +49,21 @@ def test_a_copy_holds_what_its_tensor_does(x, dtype):
         rows = packed(x)
         assert torch.equal(rows, x)
         assert rows.stride(-2) * rows.element_size() % 16 == 0 and rows.data_ptr() % 16 == 0
+
+
+@settings(max_examples=80, deadline=None)
+@given(laid_out(), st.sampled_from(DTYPES), st.sampled_from((1, 4, 16)))
+def test_zeros_stand_behind_the_channels_of_a_copy(x, dtype, multiple):
+    x = as_dtype(x, dtype)
+    whole, channels = padded(x, multiple), x.shape[-1]
+    assert whole.shape == (*x.shape[:-1], -(-channels // multiple) * multiple)
+    assert torch.equal(whole[..., :channels], x) and not whole[..., channels:].any()
+    assert is_aligned(whole) or multiple * x.element_size() < 16
+    assert padded(whole, multiple) is whole or not is_aligned(whole)
+    lined = in_lines(x)
+    assert torch.equal(lined, x) and lined.stride(-1) == 1
+    if dtype in (torch.int8, torch.bool):
+        assert torch.equal(converted(x, torch.float32), x.float())
 
 
 def test_a_view_is_no_copy_and_an_empty_tensor_none():

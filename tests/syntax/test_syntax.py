@@ -32,7 +32,9 @@ def one(call, *args) -> Diagnostic:
     begin = time.process_time()
     with pytest.raises(SpecError) as caught:
         call(*args)
-    assert time.process_time() - begin < 3  # a sixth of one alone; a large process collects garbage meanwhile
+    assert (
+        time.process_time() - begin < 3
+    )  # a sixth of one alone; a large process collects garbage meanwhile
     (finding,) = caught.value.diagnostics
     assert finding.span is None or str(caught.value).count("-->") == 1
     assert len(str(caught.value)) < 1500

@@ -29,7 +29,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.ir.dtypes import DTYPES
 from tritongen.reference.batches import batch_slice, broadcast_text, expanded
-from tritongen.schedule.plan import Pack, Step, Variant, View, pack_dims, stored_dims
+from tritongen.schedule.plan import Pack, Step, Variant, View
 
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
 LAUNCH_WORDS = frozenset(
@@ -79,7 +79,7 @@ def launch_view(
         *(line for t in seen for line in view_line(context, t, views.get(t), t in step.stores)),
     ]
     facts, given = fact_lines(context, step, views)
-    shared_packs, packing = packed_first(context, step)
+    shared_packs, packing = packed_first(step)
     branches = alike(
         [(v.name, branch(context, step, v, kernels, shared_packs)) for v in step.variants]
     )
@@ -160,7 +160,7 @@ def is_shared(step: Step, tensor: str) -> bool:
     return len(ways) == 1 and all(p.tensor != tensor for p in step.packs)
 
 
-def packed_first(context: Context, step: Step) -> tuple[tuple[Pack, ...], list[str]]:
+def packed_first(step: Step) -> tuple[tuple[Pack, ...], list[str]]:
     """The packs that several variants want alike, and their lines, said once in front of all launches."""
     wanting: dict[tuple[Pack, ...], list[str]] = {}
     for v in step.variants:
@@ -170,47 +170,22 @@ def packed_first(context: Context, step: Step) -> tuple[tuple[Pack, ...], list[s
     if len(names) < 2:
         return (), []
     listed = ", ".join(f'"{name}"' for name in names)
-    indented = [f"    {line}" for pack in packs for line in pack_lines(context, pack)]
-    return packs, [f"if variant in ({listed}):", *indented]
+    return packs, [f"if variant in ({listed}):", *(f"    {pack_line(pack)}" for pack in packs)]
 
 
-def pack_lines(context: Context, pack: Pack) -> list[str]:
-    """The operand with the wanted dim innermost: as it is, or a copy seen as the operand."""
-    name, innermost = pack.tensor, pack.order[-1]
-    (copy,) = pack.step.stores
-    dims, order = context.dims[name], pack.order
-    source, made = pack_source(pack), copy
-    if pack.stored:
-        stored, step, inner = pack.stored, pack.multiple, whole(pack_dims(pack, dims)[innermost])
-        sizes = ", ".join(map(whole, stored_dims(pack, dims)))
-        apart = "" if inner.isidentifier() else " "  # as black prints a slice
-        return [
-            f"{stored} = {source}{permuted(order)}",
-            f"# A copy where {pack.why}, or are no multiple of {step}: zeros behind them.",
-            f"if {inner} % {step} or not lib.is_aligned({stored}):",
-            f"    {stored} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
-            f"    {stored}[..., {inner}{apart}:].zero_()",
-            f"    launch_{pack.step.name}({source}, {stored}[..., :{apart}{inner}])",
-        ]
-    if pack.split is not None:  # whose two dims are one of the operand, and of the copy
-        at, parts = pack.split
-        innermost = at
-        order = (*(k - (k > at) for k in order[:-2]), at)
-        made = f"{copy}.unflatten(-1, ({', '.join(map(launch_text, parts))}))"
-    sizes = ", ".join(whole(dims[k]) for k in order)
-    back = permuted(tuple(order.index(k) for k in range(len(dims))))
+def pack_line(pack: Pack) -> str:
+    """The operand with the wanted dim innermost: as it is, or a copy, seen as the operand where it has no name of its own."""
+    name, order = pack.tensor, pack.order
     if pack.like:
-        return [
-            f"{copy} = torch.empty(({sizes}), dtype={pack.like}.dtype, device={name}.device)",
-            f"launch_{pack.step.name}({name}, {copy})",
-            f"{name} = {copy}",
-        ]
-    return [
-        f"if {name}.stride({innermost}) != 1:  # {pack.why}",
-        f"    {copy} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
-        f"    launch_{pack.step.name}({source}, {made})",
-        f"    {name} = {copy}{back}",
-    ]
+        return f"{name} = lib.converted({name}, {pack.like}.dtype)"
+    if pack.stored:
+        source = f"{pack_source(pack)}{permuted(order)}"
+        return f"{pack.stored} = lib.padded({source}, {pack.multiple})"
+    if pack.split is not None:  # whose two dims are one of the operand
+        at, _ = pack.split
+        order = (*(k - (k > at) for k in order[:-2]), at)
+    back = permuted(tuple(order.index(k) for k in range(len(order))))
+    return f"{name} = lib.in_lines({name}{permuted(order)}){back}"
 
 
 def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:
@@ -300,7 +275,7 @@ def branch(
     renames |= fact_names(context, step)
     renames |= {name: launch_text(p) for name, p in step.facts if bare(p)}
     packs = () if variant.packs == packed else variant.packs
-    lines = [line for pack in packs for line in pack_lines(context, pack)]
+    lines = [*map(pack_line, packs)]
     device = touched(step)[0]
     copies = [p.stored for p in variant.packs if p.stored]
     for tensor in (*touched(step), *copies):

@@ -14,7 +14,6 @@ from tritongen.emit import asked
 from tritongen.emit.allocation import allocation
 from tritongen.emit.body import Context
 from tritongen.emit.decorator import asks_of, differentiable, options
-from tritongen.emit.facts import touched
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
     TORCH_DTYPES,
@@ -36,7 +35,7 @@ from tritongen.ir.bounds import facts_of
 from tritongen.reference import claim_lines, reference_lines
 from tritongen.reference.batches import own_lines
 from tritongen.resources import folder
-from tritongen.schedule.plan import Pack, Plan, Step, stored_dims
+from tritongen.schedule.plan import Plan, Step, stored_dims
 
 
 @lru_cache(maxsize=1)
@@ -74,22 +73,16 @@ def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
     tensors = tuple(t.name for t in stored)
     numbers: tuple[ir.Scalar | ir.Constant, ...] = (*inner.scalars, *inner.constants)
     values = tuple(p.name for p in numbers)
-    packs = [(p.step, p) for own in plan.steps for p in own.packs]
-    steps: list[tuple[Step, Pack | None]] = [*packs, *((own, None) for own in plan.steps)]
-    for step, pack in steps:
-        known = pack_context(context, pack) if pack else step_context(context, step)
-        known = replace(known, absent=results - set(step.stores))
+    for step in plan.steps:
+        known = replace(step_context(context, step), absent=results - set(step.stores))
         views = {k.name: kernel_view(known, k) for k in step.kernels}
         if item.autotune:
             views = {name: with_table(view, step) for name, view in views.items()}
         for view in views.values():
             out.kernels.append(tabled(render_kernel(view), view, step))
-        there, told = (touched(step), ()) if pack else (tensors, values)
-        alone = len(plan.steps) == 1 and not pack
-        launch = launch_view(known, step, views, there, told, alone)
+        launch = launch_view(known, step, views, tensors, values, len(plan.steps) == 1)
         out.launches.append(_named(launch, single=len(launch.branches) == 1))
-        if not pack:
-            calls.append(f"{launch.name}({launch.parameters})")
+        calls.append(f"{launch.name}({launch.parameters})")
     if len(plan.steps) > 1:
         known = replace(context, absent=results)
         out.sequences.append(sequence(known, plan, tensors, calls))
@@ -168,8 +161,7 @@ def context_of(plan: Plan, item: OpPlans) -> Context:
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored}
     dtypes = {t.name: t.dtype for t in stored}
-    copies = tuple(n for s in plan.steps for p in s.packs for n in p.step.kernels[0].nests)
-    for nest in (*plan.nests, *copies):
+    for nest in plan.nests:
         dims.setdefault(nest.name, nest.dims)
         dtypes.setdefault(nest.name, nest.dtype)
     wide = any(may_be_f64(t, op) for t in op.tensors)
@@ -184,15 +176,6 @@ def step_context(context: Context, step: Step) -> Context:
         dims[pack.stored] = stored_dims(pack, dims[pack.tensor])
         dtypes[pack.stored] = dtypes[pack.tensor]
     return replace(context, dims=dims, dtypes=dtypes)
-
-
-def pack_context(context: Context, pack: Pack) -> Context:
-    """What the launch of a copy knows: its one operand, and the copy, whose sizes are its own."""
-    operand = ir.Tensor(pack.tensor, context.dtypes[pack.tensor], pack.dims)
-    (copy,) = pack.step.kernels[0].nests  # another step's may have its name, and other dims
-    result = ir.Tensor(copy.name, context.dtypes[copy.name], copy.dims)
-    op = replace(context.op, params=(operand, result), outputs=(result,), facts=())
-    return replace(context, op=op, dims=context.dims | {t.name: t.dims for t in op.tensors})
 
 
 def render_kernel(view: KernelView) -> str:

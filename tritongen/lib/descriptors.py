@@ -16,7 +16,7 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tritongen.lib.copies import packed
+from tritongen.lib.copies import copied, packed
 from tritongen.lib.device import has_tma
 
 
@@ -87,7 +87,18 @@ def are_wide(*operands: torch.Tensor) -> bool:
     return whole and all(x.data_ptr() % 16 == 0 for x in operands)
 
 
-# ---- patches of images ---------------------------------------------------------------------------
+# ---- images -------------------------------------------------------------------------------------
+def padded(x: torch.Tensor, multiple: int) -> torch.Tensor:
+    """x [..., channels], or a copy: rows aligned, the channels a multiple of so many, zeros behind those of x."""
+    channels = x.shape[-1]
+    behind = -channels % multiple
+    if not behind and is_aligned(x):
+        return x
+    copy = torch.empty((*x.shape[:-1], channels + behind), dtype=x.dtype, device=x.device)
+    copied(x, copy[..., :channels], behind)
+    return copy
+
+
 def packed_bytes(*operands: torch.Tensor, whole: int = 1) -> int:
     """The size of those whose channels, the last dim, are not neighbours or no multiple of so many."""
     return sum(x.nbytes for x in operands if x.stride(-1) != 1 or x.shape[-1] % whole)

@@ -172,23 +172,20 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """An operand that a variant wants with another dim innermost: copied by a step of its own where it is not.
+    """An operand that a variant wants with another dim innermost: copied by `tritongen.lib` where it does not lie so.
 
     `order` are the operand's dims as the copy stores them, the innermost last.
     """
 
     tensor: str
-    dims: tuple[Poly, ...]  # as the copying step names them
     order: tuple[int, ...]
-    why: str
-    step: Step
     like: str = ""  # the operand whose dtype it is given, whatever lies innermost
     # The name of the copy, where the kernel reads it as another tensor, of so many elements in the innermost dim, zeros
     # behind those of the operand: the operand itself, where these are as many and it lies so.
     stored: str = ""
     lanes: Poly = Poly()
     multiple: int = 1  # of which that is one
-    # A dim of the operand and what it is split into, where `dims` and `order` have two for it: groups and their channels.
+    # A dim of the operand and what it is split into, where `order` has two for it: groups and their channels.
     split: tuple[int, tuple[Poly, Poly]] | None = None
 
 

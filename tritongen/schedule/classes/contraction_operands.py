@@ -11,10 +11,9 @@ import math
 import operator
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, size, symbols
+from tritongen.ir.algebra import index
 from tritongen.schedule.canonical import free_indices, reads, substitute_indices
-from tritongen.schedule.classes import pointwise
-from tritongen.schedule.members import Group, Product
+from tritongen.schedule.members import Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
 from tritongen.schedule.views import digits_of
 
@@ -89,25 +88,14 @@ def _speaks_of_indices(side: ir.Expr) -> bool:
     return any(isinstance(e, ir.IndexValue) and free_indices(e) for e in ir.walk(side))
 
 
-def converted(whole: KernelPlan, dims, facts) -> tuple[Pack, ...]:
+def converted(whole: KernelPlan) -> tuple[Pack, ...]:
     """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is."""
     factors = whole.nests[0].fold.factors
     sides = [read for side in factors if (read := _stored(side)) is not None]
     if whole.products > 1 or len(sides) < 2 or sum(read.dtype in SMALL for read in sides) != 1:
         return ()
     small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
-    copy, own = f"{small.tensor}_converted", dims[small.tensor]
-    if any([d] != [size(n) for n in symbols(d)] for d in own):
-        return ()  # the copying step knows its operand alone
-    box = tuple(ir.Binder(f"i{k}", Poly(), d) for k, d in enumerate(own))
-    at = tuple(index(b.index) for b in box)
-    body = ir.Read(small.tensor, at, None, small.dtype)
-    nest = ir.Nest(copy, box, at, own, body, wide.dtype)
-    name = f"{whole.name.removesuffix('_persistent')}_{copy}"
-    step = pointwise.make(
-        name, Group("pointwise", (nest,), box), (copy,), {**dims, copy: own}, facts
-    )
-    return (Pack(small.tensor, own, tuple(range(len(own))), "", step, wide.tensor),)
+    return (Pack(small.tensor, tuple(range(len(small.coords))), like=wide.tensor),)
 
 
 def _stored(side: ir.Expr) -> ir.Read | None:

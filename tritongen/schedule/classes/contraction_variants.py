@@ -66,7 +66,7 @@ def make(name, group, stores, dims, facts) -> Step:
         part = kernel("parts", "persistent", "part 0", tiles=tiles)
         finish = kernel("combine", "combine", "finish")
         kernels = (whole, part, *(k for k in kernels if k != finish), finish)
-        packs = converted(whole, dims, facts)
+        packs = converted(whole)
         strips = None
         if is_of_halves(group):
             strips = kernel("strips", "strips", tiles=tiles, stored=out)

@@ -27,10 +27,9 @@ from tritongen.ir.algebra import (
     poly,
     size,
     substitute,
-    symbols,
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
-from tritongen.schedule.classes import lanes, one_tap, patches, pointwise, window
+from tritongen.schedule.classes import lanes, one_tap, patches, window
 from tritongen.schedule.classes.contraction_stages import fitted
 from tritongen.schedule.estimates import TAPPED, of_convolution
 from tritongen.schedule.members import Group
@@ -158,7 +157,7 @@ def make(name, group, stores, dims, facts) -> Step:
     copies: tuple[Pack, ...] = ()
     channels = padded = Axis("k", p.k).extent
     if p.k:
-        packs = _packs(name, group, dims, facts)
+        packs = _packs(group, dims, facts)
         whole = lanes.widened(group, p.padded, packs, dims, facts) or (group, packs, dims)
         wide, copies, wide_dims = whole
         padded = Axis("k", wide.factors.k).extent
@@ -311,7 +310,7 @@ def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
     return KernelPlan(name, skeleton, "whole", axes, group.nests, stores, seen, **shared)
 
 
-def _packs(name, group, dims, facts) -> tuple[Pack, ...]:
+def _packs(group, dims, facts) -> tuple[Pack, ...]:
     """Copies of the factors with the channels innermost, where each stands in one dim of one operand."""
     p, found = group.product, []
     if len(p.k) != 1 or p.k[0].index == ir.BATCH:  # `...` may be any number of dims, or none
@@ -323,40 +322,9 @@ def _packs(name, group, dims, facts) -> tuple[Pack, ...]:
             if len(inner) != 1 or len(read.coords) < 2:
                 continue
             (at,) = inner
-            split = lanes.split_by_groups(p, read, at, dims, facts)
-            if split is not None:
-                read, at, own = lanes.as_split(read, at, channel), at + 1, {**dims}
-                own[read.tensor] = (*dims[read.tensor][: at - 1], *split, *dims[read.tensor][at:])
-            else:
-                own = dims
-            last = (at,) if split is None else (at - 1, at)
-            order = (*(k for k in range(len(read.coords)) if k not in last), *last)
-            made = _pack(name, read, order, own, facts)
-            found.append(replace(made, split=split and (at - 1, split)))
+            parts = lanes.split_by_groups(p, read, at, dims, facts)
+            last = (at,) if parts is None else (at, at + 1)
+            count = len(read.coords) + len(last) - 1
+            order = (*(k for k in range(count) if k not in last), *last)
+            found.append(Pack(read.tensor, order, split=parts and (at, parts)))
     return tuple(found)
-
-
-def _pack(name, read: ir.Read, order, dims, facts) -> Pack:
-    copy = f"{read.tensor}_packed"
-    # A derived extent gets a name: the copy knows its operand alone.
-    own = tuple(
-        d if bare(d) else size(f"{read.tensor}_{k}") for k, d in enumerate(dims[read.tensor])
-    )
-    # Walked as the operand lies, where groups stand between places and channels in the copy.
-    box = tuple(ir.Binder(f"i{k}", Poly(), own[k]) for k in (*sorted(order[:-1]), order[-1]))
-    at = {k: index(f"i{k}") for k in order}
-    body = ir.Read(read.tensor, tuple(at[k] for k in range(len(order))), None, read.dtype)
-    coords, sizes = tuple(at[k] for k in order), tuple(own[k] for k in order)
-    nest = ir.Nest(copy, box, coords, sizes, body, read.dtype)
-    all_dims = {**dims, read.tensor: own, copy: nest.dims}
-    group, step_name = Group("pointwise", (nest,), box), f"{name}_{copy}"
-    if order == tuple(range(len(order))):  # the dims stay where they are: only memory differs
-        step = pointwise.restrided(step_name, group, (copy,))
-    else:
-        step = pointwise.turned(step_name, group, (copy,), all_dims, facts)
-    return Pack(read.tensor, own, order, "its channels lie apart", step)
-
-
-def bare(p: Poly) -> bool:
-    """Whether a dim is a size alone."""
-    return len(p.terms) == 1 and p == size(next(iter(symbols(p)), ""))

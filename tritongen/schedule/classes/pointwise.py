@@ -151,29 +151,6 @@ def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) ->
     return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
 
 
-def relaid(name, read: ir.Read, copy: str, own: tuple[Poly, ...]) -> Step:
-    """A copy of a tensor of these dims, all of them sizes of the call, that lies as torch allocates it."""
-    box = tuple(ir.Binder(f"i{k}", Poly(), d) for k, d in enumerate(own))
-    at = tuple(index(b.index) for b in box)
-    nest = ir.Nest(copy, box, at, own, ir.Read(read.tensor, at, None, read.dtype), read.dtype)
-    every = tuple(range(len(own)))
-    group = Group("pointwise", (nest,), box)
-    return _strided(name, group, (copy,), ((read.tensor, every), (copy, every)))
-
-
-def restrided(name, group, stores) -> Step:
-    """A copy to other strides: rows of the last dim, every dim addressed by itself, whatever lies where."""
-    return _tile_of(name, group, stores, len(group.row) - 1, (), True)
-
-
-def turned(name, group, stores, dims, facts) -> Step:
-    """A copy whose dims lie in another order: a square tile reads and writes whole lines."""
-    split = len(group.row) - 1
-    axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
-    seen = views(accesses(group.nests, stores, dims), dims, axes, facts)
-    return _tile_of(name, group, stores, split, seen, True)
-
-
 def _tile(name, group, stores, dims, facts) -> Step:
     touched = list(accesses(group.nests, stores, dims))
     if (merged := _merged_dims(group, stores, touched, dims)) is not None:

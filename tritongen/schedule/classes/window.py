@@ -22,13 +22,12 @@ from tritongen.ir.algebra import (
     is_size,
     numerator,
     poly,
-    size,
     symbols,
 )
 from tritongen.ir.bounds import Facts
 from tritongen.ir.known import plainly_nonnegative, simplify
 from tritongen.schedule.canonical import binders_of, coordinates, reads, same
-from tritongen.schedule.classes import box, pointwise
+from tritongen.schedule.classes import box
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.rules import names
@@ -112,7 +111,7 @@ def variants(name, group, stores, dims, facts):
     """(kernels, facts, variants, orders) for nests whose reducers share their binders; the last takes any size."""
     whole = box.make(name, group, stores, dims, facts)
     kernel, facts_, variant = unrolled(name, group, stores, facts, "window", len(group.row) - 1)
-    ways = [(kernel, facts_, replace(variant, packs=in_lines(name, group, dims)))]
+    ways = [(kernel, facts_, replace(variant, packs=in_lines(group, dims)))]
     if (slid := in_runs(group, facts)) is not None:
         line = line_of(group, dims)
         ways.insert(0, with_runs(ways[0], name, line, *slid, any(map(is_gathered, group.nests))))
@@ -128,7 +127,7 @@ def variants(name, group, stores, dims, facts):
     )
 
 
-def in_lines(name: str, group: Group, dims) -> tuple[Pack, ...]:
+def in_lines(group: Group, dims) -> tuple[Pack, ...]:
     """A copy of the operand whose lines the windows slide along, where they lie apart in memory.
 
     Lanes run along the lines of the result. Means of 3 x 3 of 24 x 807 x 128 x 81 with H and W exchanged 1,322 us,
@@ -137,11 +136,8 @@ def in_lines(name: str, group: Group, dims) -> tuple[Pack, ...]:
     lane, computed = group.row[-1].index, {n.name for n in group.nests}
     for read in (r for n in group.nests for r in reads(n.body) if r.tensor not in computed):
         own = dims[read.tensor]
-        sizes_alone = all([d] == [size(n) for n in symbols(d)] and d != ir.BATCH_SIZE for d in own)
-        if len(own) > 1 and sizes_alone and {lane} < indices(read.coords[-1]):
-            copy = f"{read.tensor}_in_lines"
-            step = pointwise.relaid(f"{name}_{copy}", read, copy, own)
-            return (Pack(read.tensor, own, tuple(range(len(own))), "its lines lie apart", step),)
+        if len(own) > 1 and own[-1] != ir.BATCH_SIZE and {lane} < indices(read.coords[-1]):
+            return (Pack(read.tensor, tuple(range(len(own)))),)
     return ()
 
 
