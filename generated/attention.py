@@ -468,7 +468,7 @@ def attention_o_combine(
 
 def choose_attention_s(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
@@ -511,22 +511,24 @@ def choose_attention_s(
             BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 163 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -545,7 +547,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
         batches=batches, M=S, N=L, K=E, tma=lib.takes_tiles(q, k_), itemsize=q.element_size(),
         stored_bytes=s.element_size(), copied_bytes=lib.copied_bytes(q, k_.mT),
         turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT),
-        hip=torch.version.hip is not None, sms=sms,
+        shared=lib.shared_memory(k_.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     if variant in ("split", "split_small"):
@@ -712,12 +714,12 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
 
 
 def choose_attention_o(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= (163 if itemsize <= 2 else 99)
         and itemsize <= 4
         and (
             K >= 2048
@@ -738,7 +740,7 @@ def choose_attention_o(
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
-        not hip
+        shared >= 163
         and itemsize <= 2
         and M > 64
         and N > 128
@@ -747,7 +749,7 @@ def choose_attention_o(
         return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= (163 if itemsize <= 2 else 99)
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -755,14 +757,14 @@ def choose_attention_o(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= (227 if itemsize <= 2 else 163) and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= (99 if itemsize <= 2 else 64)
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -784,7 +786,7 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
     batches = B * H
     variant, config = choose_attention_o(
         batches=batches, M=S, N=E, K=L, itemsize=v.element_size(),
-        hip=torch.version.hip is not None, sms=lib.multiprocessors(m_.device),
+        shared=lib.shared_memory(m_.device), sms=lib.multiprocessors(m_.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
@@ -1940,7 +1942,7 @@ def attention_backward_dscale_finish(
 
 def choose_attention_backward_s_sum(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
@@ -1980,22 +1982,24 @@ def choose_attention_backward_s_sum(
             BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 163 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -2014,7 +2018,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         batches=batches, M=S, N=L, K=E, tma=lib.takes_tiles(q, k_), itemsize=q.element_size(),
         stored_bytes=s_sum.element_size(), copied_bytes=lib.copied_bytes(q, k_.mT),
         turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT),
-        hip=torch.version.hip is not None, sms=sms,
+        shared=lib.shared_memory(k_.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     if variant in ("split", "split_small"):
@@ -2256,12 +2260,12 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
 
 
 def choose_attention_backward_dp_sum(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 99
         and itemsize <= 4
         and (
             K >= 2048
@@ -2280,18 +2284,9 @@ def choose_attention_backward_dp_sum(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -2299,14 +2294,14 @@ def choose_attention_backward_dp_sum(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 64
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -2326,7 +2321,7 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
     variant, config = choose_attention_backward_dp_sum(
-        batches=batches, M=S, N=L, K=E, itemsize=4, hip=torch.version.hip is not None,
+        batches=batches, M=S, N=L, K=E, itemsize=4, shared=lib.shared_memory(do.device),
         sms=lib.multiprocessors(do.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -2354,12 +2349,12 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
 
 
 def choose_attention_backward_dq(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
@@ -2378,18 +2373,9 @@ def choose_attention_backward_dq(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -2397,14 +2383,14 @@ def choose_attention_backward_dq(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -2427,7 +2413,7 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
     variant, config = choose_attention_backward_dq(
-        batches=batches, M=S, N=E, K=L, itemsize=4, hip=torch.version.hip is not None,
+        batches=batches, M=S, N=E, K=L, itemsize=4, shared=lib.shared_memory(do_sum.device),
         sms=lib.multiprocessors(do_sum.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -2461,12 +2447,12 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
 
 
 def choose_attention_backward_dk(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
@@ -2485,18 +2471,9 @@ def choose_attention_backward_dk(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -2504,14 +2481,14 @@ def choose_attention_backward_dk(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -2534,7 +2511,7 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
     variant, config = choose_attention_backward_dk(
-        batches=batches, M=L, N=E, K=S, itemsize=4, hip=torch.version.hip is not None,
+        batches=batches, M=L, N=E, K=S, itemsize=4, shared=lib.shared_memory(do_sum.device),
         sms=lib.multiprocessors(do_sum.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -2568,12 +2545,12 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
 
 
 def choose_attention_backward_dv(
-    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 99
         and itemsize <= 4
         and (
             K >= 2048
@@ -2592,18 +2569,9 @@ def choose_attention_backward_dv(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -2611,14 +2579,14 @@ def choose_attention_backward_dv(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 64
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -2639,7 +2607,7 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
     variant, config = choose_attention_backward_dv(
-        batches=batches, M=E, N=L, K=S, itemsize=4, hip=torch.version.hip is not None,
+        batches=batches, M=E, N=L, K=S, itemsize=4, shared=lib.shared_memory(do.device),
         sms=lib.multiprocessors(do.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]

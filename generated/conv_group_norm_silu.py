@@ -810,7 +810,7 @@ def choose_conv_group_norm_silu_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
     stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
-    padded_bytes: int, hip: bool, sms: int,
+    padded_bytes: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -929,25 +929,25 @@ def choose_conv_group_norm_silu_conv2d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("wide", not hip and itemsize <= 2, lib.tile(
+        ("wide", shared >= 163 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", not hip and itemsize <= 4, lib.tile(
+        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", not hip and itemsize <= 4, lib.tile(
+        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", not hip and itemsize <= 4, lib.tile(
+        ("lanes", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", not hip and itemsize <= 4, lib.tile(
+        ("terms", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -982,7 +982,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         as_rows=as_rows, patched=patched, itemsize=x.element_size(),
         stored_bytes=conv2d.element_size(), operand_bytes=x.nbytes + w.nbytes,
         packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        hip=torch.version.hip is not None, sms=sms,
+        shared=lib.shared_memory(w.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -2349,7 +2349,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
     stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
-    padded_bytes: int, hip: bool, sms: int,
+    padded_bytes: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -2464,25 +2464,25 @@ def choose_conv_group_norm_silu_forward_conv2d(
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("wide", not hip and itemsize <= 2, lib.tile(
+        ("wide", shared >= 163 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", not hip and itemsize <= 4, lib.tile(
+        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", not hip and itemsize <= 4, lib.tile(
+        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", not hip and itemsize <= 4, lib.tile(
+        ("lanes", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", not hip and itemsize <= 4, lib.tile(
+        ("terms", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -2523,7 +2523,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         as_rows=as_rows, patched=patched, itemsize=x.element_size(),
         stored_bytes=conv2d_kept.element_size(), operand_bytes=x.nbytes + w.nbytes,
         packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        hip=torch.version.hip is not None, sms=sms,
+        shared=lib.shared_memory(w.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -5376,7 +5376,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
 def choose_conv_group_norm_silu_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, images: int,
     places: int, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, hip: bool, sms: int,
+    operand_bytes: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -5397,22 +5397,6 @@ def choose_conv_group_norm_silu_backward_dx(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
-    # one tap, so a product whose rows are the positions of all images; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and (
-            M * N * channels >= 2**29
-            or M > 64
-            and N > 16
-            and (M * channels + channels * N + M * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-    ):
-        return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
     if (
         one_tap
@@ -5448,21 +5432,6 @@ def choose_conv_group_norm_silu_backward_dx(
             64, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize, 4,
             2 if BLOCK_N == 128 and itemsize <= 2 else 3, PROGRAMS=3,
         )  # fmt: skip
-    # one tap, so a product whose rows are the positions of one image; by descriptors, in the widest tiles
-    if (
-        one_tap
-        and places < 2**31
-        and (
-            images * places * N * channels >= 2**29
-            or places > 64
-            and N > 16
-            and images * (places * channels + channels * N + places * N) >= 2**23
-        )
-        and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
-    ):
-        return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
     if (
         one_tap
@@ -5484,21 +5453,17 @@ def choose_conv_group_norm_silu_backward_dx(
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("wide", not hip and itemsize <= 2, lib.tile(
-            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8, 3,
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
-        ("mixed", not hip and itemsize <= 4, lib.tile(
+        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, 0, 2, channels % 16 > 0),
-        ("taps", not hip and itemsize <= 4, lib.tile(
+        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
-        ("terms", not hip and itemsize <= 4, lib.tile(
+        ("terms", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -5531,7 +5496,8 @@ def launch_conv_group_norm_silu_backward_dx(
         M=M, N=C, channels=Cg * groups, padded=Cg * groups, taps=R * S, phases=1, images=N,
         places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w),
         as_rows=as_rows, itemsize=itemsize, stored_bytes=dx.element_size(),
-        operand_bytes=dconv2d.nbytes + w.nbytes, hip=torch.version.hip is not None, sms=sms,
+        operand_bytes=dconv2d.nbytes + w.nbytes, shared=lib.shared_memory(dconv2d.device),
+        sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -5544,7 +5510,7 @@ def launch_conv_group_norm_silu_backward_dx(
         if max(H * N * W, Cg * R * S * groups, *dconv2d.shape) < 2_000_000_000
         else tl.int64
     )
-    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+    if variant in ("rows_stream", "rows_square"):
         dconv2d = lib.reshaped(dconv2d.permute(0, 2, 3, 1), H * N * W, Cg * groups)
         w = lib.reshaped(w, Cg * groups, C)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, C)
@@ -5557,7 +5523,7 @@ def launch_conv_group_norm_silu_backward_dx(
             DCONV2D_TURNED=dconv2d_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+    elif variant in ("planes_stream", "planes_square"):
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, H * W)
         w = lib.reshaped(w, Cg * groups, C)
         dx = dx.view(N, C, H * W)
@@ -5571,16 +5537,7 @@ def launch_conv_group_norm_silu_backward_dx(
             DCONV2D_TURNED=dconv2d_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
         )  # fmt: skip
-    elif variant in ("wide", "taps"):
-        w = lib.reshaped(w, Cg * groups, C, R * S)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
-        conv_group_norm_silu_backward_dx_taps[grid](
-            dconv2d, w, dx, H * N * W, C, Cg * groups, H * W, Cg, W, H, P, Q, *dconv2d.stride(),
-            *w.stride(), *dx.stride(),
-            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    else:
+    elif variant in ("mixed", "terms", "small"):
         w = lib.reshaped(w, Cg * groups, C, R * S)
         grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
         conv_group_norm_silu_backward_dx_tiles[grid](
@@ -5589,37 +5546,42 @@ def launch_conv_group_norm_silu_backward_dx(
             Cg=Cg, R=R, S=S, groups=groups, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE,
             PRECISION=PRECISION, enable_fp_fusion=True, **config,
         )  # fmt: skip
+    else:
+        w = lib.reshaped(w, Cg * groups, C, R * S)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N),)
+        conv_group_norm_silu_backward_dx_taps[grid](
+            dconv2d, w, dx, H * N * W, C, Cg * groups, H * W, Cg, W, H, P, Q, *dconv2d.stride(),
+            *w.stride(), *dx.stride(),
+            R=R, S=S, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
 
 
 def choose_conv_group_norm_silu_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, hip: bool, sms: int,
+    lanes_bytes: int, padded_bytes: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("wide", not hip and itemsize <= 2, lib.tile(
-            128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
-            8, 3,
-        ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", not hip and itemsize <= 4, lib.tile(
+        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", not hip and itemsize <= 4, lib.tile(
+        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
             128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", not hip and itemsize <= 4, lib.tile(
+        ("lanes", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", not hip and itemsize <= 4, lib.tile(
+        ("terms", shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -5655,8 +5617,8 @@ def launch_conv_group_norm_silu_backward_dw(
         M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q,
         itemsize=itemsize, stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dconv2d.nbytes, packed_bytes=packed_bytes,
-        lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, hip=torch.version.hip is not None,
-        sms=lib.multiprocessors(dconv2d.device),
+        lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
+        shared=lib.shared_memory(dconv2d.device), sms=lib.multiprocessors(dconv2d.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = (
@@ -5665,19 +5627,7 @@ def launch_conv_group_norm_silu_backward_dw(
         else tl.float32
     )
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("wide", "taps"):
-        x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
-        dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
-    if variant in ("wide", "taps"):
-        dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
-        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
-        conv_group_norm_silu_backward_dw_taps[grid](
-            x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n__padded, R * S, S, R, H, W, Cg,
-            *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
-            P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
-            enable_fp_fusion=True, **config,
-        )  # fmt: skip
-    elif variant == "mixed":
+    if variant == "mixed":
         x = lib.in_lines(x.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
         dconv2d = lib.in_lines(dconv2d.permute(1, 2, 3, 0)).permute(3, 0, 1, 2)
         dconv2d = lib.reshaped(dconv2d, N, Cg * groups, P * Q)
@@ -5688,6 +5638,17 @@ def launch_conv_group_norm_silu_backward_dw(
             N=N, P=P, Q=Q, INDEX=INDEX, STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
             pad=pad, COMPUTE=COMPUTE,
             STEP_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)), PRECISION=PRECISION,
+            enable_fp_fusion=True, **config,
+        )  # fmt: skip
+    elif variant == "taps":
+        x_padded = lib.padded(x.permute(1, 2, 3, 0), 16)
+        dconv2d_padded = lib.padded(dconv2d.permute(1, 2, 3, 0), 16)
+        dconv2d_padded = lib.reshaped(dconv2d_padded, Cg * groups, P * Q, n__padded)
+        grid = (lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N),)
+        conv_group_norm_silu_backward_dw_taps[grid](
+            x_padded, dconv2d_padded, dw, C * R * S, Cg * groups, n__padded, R * S, S, R, H, W, Cg,
+            *x_padded.stride(), *dconv2d_padded.stride(), *dw.stride(),
+            P=P, Q=Q, INDEX=INDEX, pad=pad, COMPUTE=COMPUTE, PRECISION=PRECISION,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "lanes":

@@ -118,12 +118,12 @@ def int4_linear_combine(
 
 
 def choose_int4_linear(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 99
         and itemsize <= 4
         and (
             K >= 2048
@@ -143,10 +143,10 @@ def choose_int4_linear(
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in tiles of 128 x 64
-    if not hip and itemsize <= 4 and N > 32 and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= sms:
+    if shared >= 64 and itemsize <= 4 and N > 32 and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= sms:
         return "medium", lib.tile(128, 64, min(128, max(64, 256 // itemsize)), 4, 2)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= (163 if itemsize <= 2 else 99) and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             min(128, max(64, (512 if M <= 32 and N <= 64 * sms else 256) // itemsize)), 4,
@@ -154,7 +154,7 @@ def choose_int4_linear(
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 64
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -169,7 +169,7 @@ def launch_int4_linear(x, w, s, y) -> None:
     N = w.shape[0]
     PRECISION = "ieee"
     variant, config = choose_int4_linear(
-        M=M, N=N, K=K, itemsize=x.element_size(), hip=torch.version.hip is not None,
+        M=M, N=N, K=K, itemsize=x.element_size(), shared=lib.shared_memory(s.device),
         sms=lib.multiprocessors(s.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -395,12 +395,12 @@ def int4_linear_backward_ds_box(
 
 
 def choose_int4_linear_backward_dx(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
@@ -419,18 +419,9 @@ def choose_int4_linear_backward_dx(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -438,14 +429,14 @@ def choose_int4_linear_backward_dx(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 227 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 99
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -460,7 +451,7 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     variant, config = choose_int4_linear_backward_dx(
-        M=M, N=K, K=N, itemsize=4, hip=torch.version.hip is not None,
+        M=M, N=K, K=N, itemsize=4, shared=lib.shared_memory(dy.device),
         sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]

@@ -179,7 +179,7 @@ def int8_linear_combine(
 
 def choose_int8_linear(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
@@ -220,23 +220,23 @@ def choose_int8_linear(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", terms < 131072 and not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", terms < 131072 and shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", terms < 131072 and not hip and itemsize <= 2,
+        ("large", terms < 131072 and shared >= 227 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3 if stored_bytes <= 4 else 1), "pointers"),
-        ("medium", terms < 131072 and not hip and itemsize <= 4,
+        ("medium", terms < 131072 and shared >= 163 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", terms < 131072 and not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", terms < 131072 and shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", terms < 131072 and not hip and itemsize <= 4,
+        ("thin", terms < 131072 and shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -256,7 +256,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         M=M, N=N, K=K, terms=K, tma=lib.takes_tiles(x, w), itemsize=x.element_size(),
         stored_bytes=y.element_size(), copied_bytes=lib.copied_bytes(x, w.mT),
         turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT),
-        hip=torch.version.hip is not None, sms=sms,
+        shared=lib.shared_memory(w.device), sms=sms,
     )  # fmt: skip
     if variant in ("split", "split_small"):
         BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (
@@ -709,7 +709,7 @@ def int8_linear_backward_dsw_finish(
 
 def choose_int8_linear_backward_acc(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
@@ -747,23 +747,23 @@ def choose_int8_linear_backward_acc(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", terms < 131072 and not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", terms < 131072 and shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", terms < 131072 and not hip and itemsize <= 2,
+        ("large", terms < 131072 and shared >= 163 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", terms < 131072 and not hip and itemsize <= 4,
+        ("medium", terms < 131072 and shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", terms < 131072 and not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", terms < 131072 and shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", terms < 131072 and not hip and itemsize <= 4,
+        ("thin", terms < 131072 and shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -783,7 +783,7 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         M=M, N=N, K=K, terms=K, tma=lib.takes_tiles(x, w), itemsize=x.element_size(),
         stored_bytes=acc.element_size(), copied_bytes=lib.copied_bytes(x, w.mT),
         turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT),
-        hip=torch.version.hip is not None, sms=sms,
+        shared=lib.shared_memory(w.device), sms=sms,
     )  # fmt: skip
     if variant in ("split", "split_small"):
         BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (

@@ -327,7 +327,7 @@ def linear_combine(
 
 def choose_linear(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -384,22 +384,24 @@ def choose_linear(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -417,7 +419,7 @@ def launch_linear(x, w, b, y) -> None:
         M=batch, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
-        wide=lib.are_wide(x, w.mT), hip=torch.version.hip is not None, sms=sms,
+        wide=lib.are_wide(x, w.mT), shared=lib.shared_memory(w.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
@@ -1261,7 +1263,7 @@ def linear_backward_db_finish(
 
 def choose_linear_backward_dx(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -1315,22 +1317,24 @@ def choose_linear_backward_dx(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -1348,7 +1352,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         M=batch, N=K, K=N, tma=lib.takes_tiles(dy, w), tf32x3=PRECISION == "tf32x3",
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
         copied_bytes=lib.copied_bytes(dy, w), turned_bytes=lib.turned_bytes(w),
-        wide=lib.are_wide(dy, w), hip=torch.version.hip is not None, sms=sms,
+        wide=lib.are_wide(dy, w), shared=lib.shared_memory(dy.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -1443,7 +1447,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
 
 def choose_linear_backward_dw(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -1497,22 +1501,24 @@ def choose_linear_backward_dw(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -1530,7 +1536,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         M=N, N=K, K=batch, tma=lib.takes_tiles(dy, x), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
         copied_bytes=lib.copied_bytes(dy.mT, x), turned_bytes=lib.turned_bytes(x),
-        wide=lib.are_wide(dy.mT, x), hip=torch.version.hip is not None, sms=sms,
+        wide=lib.are_wide(dy.mT, x), shared=lib.shared_memory(dy.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32

@@ -331,7 +331,7 @@ def linear_gelu_combine(
 
 def choose_linear_gelu(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -388,22 +388,24 @@ def choose_linear_gelu(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -418,7 +420,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         M=M, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
-        wide=lib.are_wide(x, w.mT), hip=torch.version.hip is not None, sms=sms,
+        wide=lib.are_wide(x, w.mT), shared=lib.shared_memory(w.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
@@ -929,7 +931,7 @@ def linear_gelu_forward_combine(
 
 def choose_linear_gelu_forward(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -986,22 +988,24 @@ def choose_linear_gelu_forward(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -1016,7 +1020,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         M=M, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
-        wide=lib.are_wide(x, w.mT), hip=torch.version.hip is not None, sms=sms,
+        wide=lib.are_wide(x, w.mT), shared=lib.shared_memory(w.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
@@ -1521,12 +1525,12 @@ def linear_gelu_backward_db_finish(
 
 
 def choose_linear_gelu_backward_dx(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
@@ -1545,18 +1549,9 @@ def choose_linear_gelu_backward_dx(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -1564,14 +1559,14 @@ def choose_linear_gelu_backward_dx(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -1587,7 +1582,7 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
     PRECISION = runtime.f32_precision("matmul")
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
     variant, config = choose_linear_gelu_backward_dx(
-        M=M, N=K, K=N, itemsize=itemsize, hip=torch.version.hip is not None,
+        M=M, N=K, K=N, itemsize=itemsize, shared=lib.shared_memory(acc_kept.device),
         sms=lib.multiprocessors(acc_kept.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -1627,12 +1622,12 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
 
 
 def choose_linear_gelu_backward_dw(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
@@ -1651,18 +1646,9 @@ def choose_linear_gelu_backward_dw(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -1670,14 +1656,14 @@ def choose_linear_gelu_backward_dw(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -1693,7 +1679,7 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
     PRECISION = runtime.f32_precision("matmul")
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
     variant, config = choose_linear_gelu_backward_dw(
-        M=N, N=K, K=M, itemsize=itemsize, hip=torch.version.hip is not None,
+        M=N, N=K, K=M, itemsize=itemsize, shared=lib.shared_memory(acc_kept.device),
         sms=lib.multiprocessors(acc_kept.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]

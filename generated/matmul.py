@@ -311,7 +311,7 @@ def matmul_combine(
 
 def choose_matmul(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -365,22 +365,24 @@ def choose_matmul(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -395,7 +397,7 @@ def launch_matmul(a, b, y) -> None:
         M=M, N=N, K=K, tma=lib.takes_tiles(a, b), tf32x3=PRECISION == "tf32x3",
         itemsize=a.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(a, b), turned_bytes=lib.turned_bytes(b),
-        wide=lib.are_wide(a, b), hip=torch.version.hip is not None, sms=sms,
+        wide=lib.are_wide(a, b), shared=lib.shared_memory(a.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
@@ -1134,7 +1136,7 @@ def matmul_backward_db_combine(
 
 def choose_matmul_backward_da(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -1188,22 +1190,24 @@ def choose_matmul_backward_da(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -1218,7 +1222,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         M=M, N=K, K=N, tma=lib.takes_tiles(dy, b), tf32x3=PRECISION == "tf32x3",
         itemsize=b.element_size(), stored_bytes=da.element_size(),
         copied_bytes=lib.copied_bytes(dy, b.mT), turned_bytes=lib.turned_bytes(b.mT),
-        wide=lib.are_wide(dy, b.mT), hip=torch.version.hip is not None, sms=sms,
+        wide=lib.are_wide(dy, b.mT), shared=lib.shared_memory(b.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
@@ -1311,7 +1315,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
 
 def choose_matmul_backward_db(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -1365,22 +1369,24 @@ def choose_matmul_backward_db(
             BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", not hip and itemsize <= 2, lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", not hip and itemsize <= 4,
+        ("large", shared >= 99 and itemsize <= 2,
+            lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", not hip and itemsize <= 4, lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
+        ("thin", shared >= 64 and itemsize <= 4,
+            lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
 
@@ -1395,7 +1401,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
         M=N, N=K, K=M, tma=lib.takes_tiles(dy, a), tf32x3=PRECISION == "tf32x3",
         itemsize=a.element_size(), stored_bytes=db.element_size(),
         copied_bytes=lib.copied_bytes(dy.mT, a), turned_bytes=lib.turned_bytes(a),
-        wide=lib.are_wide(dy.mT, a), hip=torch.version.hip is not None, sms=sms,
+        wide=lib.are_wide(dy.mT, a), shared=lib.shared_memory(a.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32

@@ -61,12 +61,12 @@ def moe_linear_tiles(
 
 
 def choose_moe_linear(
-    M: int, N: int, segments: int, itemsize: int, hip: bool, sms: int,
+    M: int, N: int, segments: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in the widest tiles
     if (
-        not hip
+        shared >= 99
         and itemsize <= 2
         and M > 64
         and N > 128
@@ -77,7 +77,7 @@ def choose_moe_linear(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -88,7 +88,7 @@ def choose_moe_linear(
             SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
@@ -96,7 +96,7 @@ def choose_moe_linear(
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 64
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -116,7 +116,7 @@ def launch_moe_linear(x, w, off, y) -> None:
     N = w.shape[2]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear(
-        M=M, N=N, segments=E, itemsize=x.element_size(), hip=torch.version.hip is not None,
+        M=M, N=N, segments=E, itemsize=x.element_size(), shared=lib.shared_memory(off.device),
         sms=lib.multiprocessors(off.device),
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
@@ -294,12 +294,12 @@ def moe_linear_backward_dw_tiles(
 
 
 def choose_moe_linear_backward_dx(
-    M: int, N: int, segments: int, itemsize: int, hip: bool, sms: int,
+    M: int, N: int, segments: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in the widest tiles
     if (
-        not hip
+        shared >= 99
         and itemsize <= 2
         and M > 64
         and N > 128
@@ -310,7 +310,7 @@ def choose_moe_linear_backward_dx(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -321,7 +321,7 @@ def choose_moe_linear_backward_dx(
             SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
@@ -329,7 +329,7 @@ def choose_moe_linear_backward_dx(
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 64
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -349,7 +349,7 @@ def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
     N = w.shape[2]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dx(
-        M=M, N=K, segments=E, itemsize=w.element_size(), hip=torch.version.hip is not None,
+        M=M, N=K, segments=E, itemsize=w.element_size(), shared=lib.shared_memory(dy.device),
         sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -361,12 +361,12 @@ def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
 
 
 def choose_moe_linear_backward_dw(
-    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int,
+    batches: int, M: int, N: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in the widest tiles
     if (
-        not hip
+        shared >= 99
         and itemsize <= 2
         and M > 64
         and N > 128
@@ -375,7 +375,7 @@ def choose_moe_linear_backward_dw(
         return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -383,14 +383,14 @@ def choose_moe_linear_backward_dw(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 64
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -406,7 +406,7 @@ def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
     N = w.shape[2]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dw(
-        batches=E, M=N, N=K, itemsize=x.element_size(), hip=torch.version.hip is not None,
+        batches=E, M=N, N=K, itemsize=x.element_size(), shared=lib.shared_memory(dy.device),
         sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32

@@ -183,7 +183,7 @@ def swiglu_linear_combine(
 
 def choose_swiglu_linear(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -224,23 +224,23 @@ def choose_swiglu_linear(
             BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), sms) else 32,
             256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
         ), "descriptors", 0, 2),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers", 0, 2),
-        ("large", not hip and itemsize <= 2,
+        ("large", shared >= 99 and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3), "pointers", 0, 2),
-        ("medium", not hip and itemsize <= 4,
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers", 0, 2),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 32,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers", 0, 2),
-        ("thin", not hip and itemsize <= 4,
+        ("thin", shared >= 99 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers", 0, 2),
         ("small", True, lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2), "pointers", 0, 2),
     )  # fmt: skip
@@ -257,7 +257,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, wg.mT, wu.mT),
         turned_bytes=lib.turned_bytes(wg.mT, wu.mT), wide=lib.are_wide(x, wg.mT, wu.mT),
-        hip=torch.version.hip is not None, sms=sms,
+        shared=lib.shared_memory(wg.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
@@ -578,7 +578,7 @@ def swiglu_linear_forward_combine(
 
 def choose_swiglu_linear_forward(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, hip: bool, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
     call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
@@ -619,23 +619,23 @@ def choose_swiglu_linear_forward(
             BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), sms) else 32,
             256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
         ), "descriptors", 0, 2),
-        ("split_pointers", not hip and itemsize <= 4, lib.tile(
+        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
             PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers", 0, 2),
-        ("large", not hip and itemsize <= 2,
+        ("large", shared >= 99 and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3), "pointers", 0, 2),
-        ("medium", not hip and itemsize <= 4,
+        ("medium", shared >= 99 and itemsize <= 4,
             lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers", 0, 2),
-        ("slim", not hip and itemsize <= 4 and M <= 64, lib.tile(
+        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
             BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 32,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers", 0, 2),
-        ("thin", not hip and itemsize <= 4,
+        ("thin", shared >= 99 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers", 0, 2),
         ("small", True, lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2), "pointers", 0, 2),
     )  # fmt: skip
@@ -652,7 +652,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, wg.mT, wu.mT),
         turned_bytes=lib.turned_bytes(wg.mT, wu.mT), wide=lib.are_wide(x, wg.mT, wu.mT),
-        hip=torch.version.hip is not None, sms=sms,
+        shared=lib.shared_memory(wg.device), sms=sms,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
@@ -1152,12 +1152,12 @@ def swiglu_linear_backward_dwg_combine(
 
 
 def choose_swiglu_linear_backward_dx_sum(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
@@ -1176,18 +1176,9 @@ def choose_swiglu_linear_backward_dx_sum(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -1195,14 +1186,14 @@ def choose_swiglu_linear_backward_dx_sum(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -1222,7 +1213,7 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         else 4
     )
     variant, config = choose_swiglu_linear_backward_dx_sum(
-        M=M, N=K, K=N, itemsize=itemsize, hip=torch.version.hip is not None,
+        M=M, N=K, K=N, itemsize=itemsize, shared=lib.shared_memory(dy.device),
         sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -1262,12 +1253,12 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
 
 
 def choose_swiglu_linear_backward_dx(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
@@ -1286,18 +1277,9 @@ def choose_swiglu_linear_backward_dx(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4 if BLOCK_N <= 32 else 3, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
-    ):
-        return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
@@ -1305,14 +1287,14 @@ def choose_swiglu_linear_backward_dx(
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 3),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
     ):
@@ -1332,7 +1314,7 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         else 4
     )
     variant, config = choose_swiglu_linear_backward_dx(
-        M=M, N=K, K=N, itemsize=itemsize, hip=torch.version.hip is not None,
+        M=M, N=K, K=N, itemsize=itemsize, shared=lib.shared_memory(dy.device),
         sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
@@ -1372,12 +1354,12 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
 
 
 def choose_swiglu_linear_backward_dwg(
-    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int,
+    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
@@ -1396,18 +1378,9 @@ def choose_swiglu_linear_backward_dwg(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4 if BLOCK_M <= 32 else 3, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
-    # by pointers, in the widest tiles
-    if (
-        not hip
-        and itemsize <= 2
-        and M > 64
-        and N > 64
-        and lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms
-    ):
-        return "large", lib.tile(128, 128, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 32
@@ -1415,14 +1388,14 @@ def choose_swiglu_linear_backward_dwg(
     ):
         return "medium", lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if not hip and itemsize <= 4 and M <= 64:
+    if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 32,
             (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 3),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        not hip
+        shared >= 163
         and itemsize <= 4
         and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= sms)
     ):
@@ -1442,7 +1415,7 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         else 4
     )
     variant, config = choose_swiglu_linear_backward_dwg(
-        M=N, N=K, K=M, itemsize=itemsize, hip=torch.version.hip is not None,
+        M=N, N=K, K=M, itemsize=itemsize, shared=lib.shared_memory(dy.device),
         sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]

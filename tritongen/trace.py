@@ -80,27 +80,40 @@ def _tuned(noting: _Noting, grid: Any, config: Mapping[str, int]) -> Any:
     return note
 
 
-def trace(module: types.ModuleType, name: str, args: Mapping[str, Any], sms: int = 132) -> Calls:
-    """The choices and launches of one call of the module's op, on meta copies of its tensors."""
+def trace(
+    module: types.ModuleType, name: str, args: Mapping[str, Any], sms: int = 132, shared: int = 227
+) -> Calls:
+    """The choices and launches of one call of the module's op, on meta copies of its tensors.
+
+    `sms`, `shared`: multiprocessors of the GPU, and KiB of shared memory that a program may have there.
+    """
     calls = Calls()
-    function = _shadow(module, calls, sms)[name]
+    function = _shadow(module, calls, sms, shared)[name]
     function(**{k: _meta(v) if isinstance(v, torch.Tensor) else v for k, v in args.items()})
     return calls
 
 
-def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
+def _shadow(module: types.ModuleType, calls: Calls, sms: int, shared: int) -> dict[str, Any]:
     """The module's functions over globals of their own, in which kernels take note."""
     library = [v for n, v in sys.modules.items() if n.startswith(f"{lib.__name__}.")]
     scopes, own = _over_own_globals([module, *library], calls)
     shadow = scopes[module.__name__]
+    pretended = {
+        "runs_kernels": lambda x: True,
+        "multiprocessors": lambda device: sms,
+        "shared_memory": lambda device: shared,
+        "has_tma": lambda device: shared >= 227,
+        "tuned": _tuned,
+    }
+    for scope in scopes.values():
+        scope |= {name: pretended[name] for name in pretended.keys() & scope.keys()}
     said = {
         n: v for name, scope in scopes.items() if name != module.__name__ for n, v in scope.items()
     }
-    said |= {"runs_kernels": lambda x: True, "multiprocessors": lambda device: sms, "tuned": _tuned}
     if vars(module).get("lib") is lib:
         shadow["lib"] = types.SimpleNamespace(**said)
     else:  # a module that stands alone has these itself
-        shadow |= {f"_{name}": said[name] for name in ("runs_kernels", "multiprocessors", "tuned")}
+        shadow |= {f"_{name}": value for name, value in pretended.items()}
     for step in _steps(own):
         choose, launch = f"choose_{step}", f"launch_{step}"
         force = getattr(vars(module)[launch], "in_force", None)

@@ -85,7 +85,7 @@ def test_the_table():
         "@triton.jit",
     ]
     assert (
-        '        grid = lambda META: (lib.cdiv(rows, META["ROWS"]),)\n'
+        '        grid = lambda META: (lib.cdiv(batch, META["ROWS"]),)\n'
         "        lib.tuned(softmax_rows, grid, config)(\n"
         "            x, y, batch, D, *x.stride(), *y.stride(),\n"
     ) in text

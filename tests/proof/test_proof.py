@@ -107,7 +107,7 @@ def test_kernels_compile_without_a_gpu(spec):
     name, text = f"specs/{spec.name}", spec.read_text()
     dtypes = ("bf16", "f32", "f16", "f64")
     first, second = dtypes[k % 4], dtypes[(k + 1) % 4]
-    other = ("sm_80", "sm_100", "gfx942")[k % 3]
+    other = ("sm_80", "sm_89", "sm_100", "sm_120", "gfx942")[k % 5]
     built = [*crosscompile(text, name, ("sm_90",), (first, second))]
     built += crosscompile(text, name, (other,), ("f32", "bf16"), first_only=True)
     wrong = [b for b in built if b.problem or b.own and b.spills > most_spilled(b)]
@@ -219,7 +219,7 @@ def test_every_config_has_a_value_where_something_is_empty(name):
     for step in plan.steps:
         rules = [rule for v in step.variants for _, rule in (("", v.when), *v.config)]
         spoken = set().union(*map(names, rules)) - {n for v in step.variants for n, _ in v.config}
-        common = dict.fromkeys(spoken, 8) | {"sms": 132, "itemsize": 4, "hip": False}
+        common = dict.fromkeys(spoken, 8) | {"sms": 132, "shared": 227, "itemsize": 4, "hip": False}
         extents = [n for n, _ in step.facts if n in spoken and not n.startswith("hop")]  # strides
         for empty in (*([n] for n in extents), extents):
             facts = common | dict.fromkeys(empty, 0)

@@ -68,7 +68,7 @@ ROWS = {
 @pytest.mark.parametrize("name, facts", [
     ("softmax", ROWS),
     ("softmax", {**ROWS, "rows": 4, "cols": 1 << 20}),
-    ("matmul", {"M": 4096, "N": 4096, "K": 4096, "batches": 1, "itemsize": 2, "hip": False, "sms": 132, **TMA}),
+    ("matmul", {"M": 4096, "N": 4096, "K": 4096, "batches": 1, "itemsize": 2, "shared": 227, "sms": 132, **TMA}),
     ("relu", {"outer": 1, "middle": 1, "inner": 4096, "turned": False, "total": 4096, "itemsize": 4}),
 ])  # fmt: skip
 def test_at_most_six_the_plans_own_first(name, facts):
@@ -113,6 +113,7 @@ def test_tiles_over_shared_memory_are_left_out_and_one_stays():
         "K": 8192,
         "batches": 1,
         "itemsize": 2,
+        "shared": 227,
         "hip": False,
         "sms": 132,
         **TMA,
@@ -139,6 +140,7 @@ def test_the_tune_clause_replaces_the_rest():
         "K": 64,
         "batches": 1,
         "itemsize": 2,
+        "shared": 227,
         "hip": False,
         "sms": 132,
         **TMA,
@@ -401,7 +403,7 @@ def test_tune_store_and_use(tmp_path):
     ("column_sum", [dict(x=(n, 4096)) for n in (272, 400, 512)], 1),
     ("cumsum", [dict(x=(n, 4096)) for n in (5008, 6016, 8192)], 1),
     ("softmax", [dict(x=(n, 1 << 20)) for n in (5, 6, 8)], 2),
-    ("conv2d", [dict(x=(n, 64, 16, 16), w=(64, 64, 3, 3), b=(64,)) for n in (272, 400, 512)], 3),
+    ("conv2d", [dict(x=(n, 64, 16, 16), w=(64, 64, 3, 3), b=(64,)) for n in (272, 400, 512)], 1),
 ])  # fmt: skip
 def test_one_size_bucket_is_one_compile(name, shapes, kernels):
     """Counted: what Triton's JIT compiles anew for sm_90, over calls whose sizes round up alike.
@@ -416,7 +418,10 @@ def test_one_size_bucket_is_one_compile(name, shapes, kernels):
     for shape in shapes:
         args = {k: torch.empty(s, dtype=torch.bfloat16, device="meta") for k, s in shape.items()}
         for launch in trace.trace(module, name, args).launches:
-            trace.compile_launch(launch, "sm_90")
-            used[launch.kernel.fn.__name__] = launch.kernel
+            if (
+                launch.kernel.fn.__module__ == module.__name__
+            ):  # what the library copies is anybody's
+                trace.compile_launch(launch, "sm_90")
+                used[launch.kernel.fn.__name__] = launch.kernel
     compiled = sum(len(c[0]) for kernel in used.values() for c in kernel.device_caches.values())
     assert len(used) == kernels and compiled == kernels

@@ -319,6 +319,7 @@ FACTS = (
     Fact("lanes_bytes", "int", bytes_packed("lanes_bytes")),
     Fact("padded_bytes", "int", bytes_packed("padded_bytes")),
     Fact("deterministic", "bool", lambda *_: "torch.are_deterministic_algorithms_enabled()"),
+    Fact("shared", "int", lambda c, step, v: f"lib.shared_memory({touched(step)[0]}.device)"),
     Fact("hip", "bool", lambda *_: "torch.version.hip is not None"),
     Fact("sms", "int", lambda c, step, v: f"lib.multiprocessors({touched(step)[0]}.device)"),
 )

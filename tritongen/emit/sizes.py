@@ -105,7 +105,9 @@ def together(op: ir.Op, lines: dict[str, str]) -> list[str]:
             continue
         texts = [f"{n} = {shape_text(tensor, k)}" for k, n in enumerate(names)]
         if all(t in lines.values() for t in texts):
-            for k, (name, text) in enumerate(zip(names, texts, strict=True)):
-                if lines.get(name) == text:
-                    lines[name] = f"{', '.join(names)} = {tensor.name}.shape" if k == 0 else ""
+            own = [n for n in lines if lines[n] in texts]
+            lines |= dict.fromkeys(own, "")
+            lines[own[0]] = (
+                f"{', '.join(names)} = {tensor.name}.shape"  # where the first one is wanted
+            )
     return [line for line in lines.values() if line]

@@ -28,8 +28,23 @@ def multiprocessors(device: torch.device) -> int:
 
 
 @cache
+def shared_memory(device: torch.device) -> int:
+    """KiB of shared memory that a program may have; the interpreter pretends to have as much as Hopper."""
+    if device.type != "cuda":
+        return 227
+    found = torch.cuda.get_device_properties(device)
+    return (
+        max(getattr(found, "shared_memory_per_block_optin", 0), found.shared_memory_per_block) >> 10
+    )
+
+
+@cache
 def has_tma(device: torch.device) -> bool:
-    """Whether a GPU loads tiles by descriptor: Hopper and newer, and the interpreter."""
+    """Whether a GPU loads tiles by descriptor, and holds several: Hopper and newer, and the interpreter.
+
+    Not consumers' Blackwell, which has less than half of their shared memory.
+    """
     if device.type != "cuda":
         return True
-    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
+    new = not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
+    return new and shared_memory(device) >= 227

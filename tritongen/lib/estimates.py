@@ -10,6 +10,7 @@ least(product_us, call, ("persistent", True, config, "descriptors"), ...)  # ("p
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 
@@ -35,8 +36,15 @@ def spread(programs: int, tiles: int, most: int) -> int:
 
 def tile(m: int, n: int, k: int, warps: int, stages: int, **more: int) -> dict[str, int]:
     """The config of a product in tiles of m x n sums, k terms a step. `more`: PROGRAMS a multiprocessor, PARTS of K, ..."""
-    blocks = dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, GROUP_M=8)
-    return blocks | dict(num_warps=warps, num_stages=stages) | more
+    return {
+        "BLOCK_M": m,
+        "BLOCK_N": n,
+        "BLOCK_K": k,
+        "GROUP_M": 8,
+        "num_warps": warps,
+        "num_stages": stages,
+        **more,
+    }
 
 
 def config_without(config: dict[str, int], *names: str) -> dict[str, int]:
@@ -59,6 +67,7 @@ def least(
     return min(found)[1:] if found else None
 
 
+@cache
 def reached(kind: str, itemsize: int) -> tuple[float, ...]:
     """What kernels reach on an H200, by how factors come to the tensor cores and by the bytes of an element there.
 
@@ -151,6 +160,7 @@ def _beside(config: dict[str, int], columns: int, itemsize: int) -> int:
 
 
 # ---- convolutions --------------------------------------------------------------------------------
+@cache
 def slid(kind: str, itemsize: int) -> tuple[float, ...]:
     """What kernels of convolutions reach on an H200, by how the sliding factor comes to the tensor cores.
 

@@ -38,7 +38,15 @@ from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import evaluate
 
 # Bytes of shared memory that one program may have.
-SHARED_LIMIT = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10, "gfx942": 64 << 10}
+SHARED_LIMIT = {
+    "sm_80": 163 << 10,
+    "sm_86": 99 << 10,
+    "sm_89": 99 << 10,
+    "sm_90": 227 << 10,
+    "sm_100": 227 << 10,
+    "sm_120": 99 << 10,
+    "gfx942": 64 << 10,
+}
 COMMON_SIZE = 64
 
 
@@ -106,7 +114,8 @@ def launches_of(
             if args is None:
                 continue
             with forced(module, plan, way, small=False), _torch_for(module, target):
-                launches = trace.trace(module, plan.op.name, args).launches
+                room = SHARED_LIMIT[target] >> 10
+                launches = trace.trace(module, plan.op.name, args, shared=room).launches
         for launch in launches:
             name = launch.kernel.fn.__name__
             key = (name, tuple(sorted((k, str(v)) for k, v in launch.config.items())))
@@ -137,8 +146,8 @@ def _fitting(
     module, plan: Plan, way: Way, choice, size: int, target: str
 ) -> tuple[dict[str, Any] | None, bool]:
     """A call that comes this way of its own, or one that could; None where the device speaks against it."""
-    hip = target.startswith("gfx")
-    tma = not hip and int(target.removeprefix("sm_")) >= 90
+    hip, room = target.startswith("gfx"), SHARED_LIMIT[target] >> 10
+    tma = not hip and int(target.removeprefix("sm_")) >= 90 and room >= 227
     chosen = dict(way.variants)
     steps = {s.name: s for s in plan.steps}
     variants = {(s.name, v.name): v for s in plan.steps for v in s.variants}
@@ -146,9 +155,11 @@ def _fitting(
     could = None
     for n in (size, 8, 1024):
         args = meta_arguments(plan.op, choice, n)
-        asked = trace.trace(module, plan.op.name, args).choices
+        asked = trace.trace(module, plan.op.name, args, shared=room).choices
         own = [c for c in asked if c.step in chosen]  # what packs choose is their own business
-        device = {"hip": hip} | ({} if tma else {"tma": False, "patched": False, "one_tap": False})
+        device = {"hip": hip, "shared": room} | (
+            {} if tma else {"tma": False, "patched": False, "one_tap": False}
+        )
         found = [(steps[c.step], variants[c.step, chosen[c.step]], c.facts | device) for c in own]
         if not all(may_run(v, facts) for _, v, facts in found):
             continue

@@ -18,7 +18,7 @@ from tritongen.choice import holding
 from tritongen.ir.nodes import Op
 from tritongen.runtime.choosers import Chooser
 from tritongen.runtime.tuned import LARGEST_TILE, in_range
-from tritongen.schedule.classes.contraction_stages import SHARED, shared_bytes
+from tritongen.schedule.classes.contraction_stages import shared_bytes
 from tritongen.schedule.plan import Step, Variant
 from tritongen.schedule.rules import evaluate
 
@@ -190,7 +190,7 @@ def device_limits() -> Device:
     """Of the GPU at hand."""
     import torch
 
-    if not torch.cuda.is_available():
-        return Device(SHARED)
-    properties = torch.cuda.get_device_properties("cuda")
-    return Device(getattr(properties, "shared_memory_per_block_optin", 101_376))
+    from tritongen.lib import shared_memory
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return Device(shared_memory(device) << 10)

@@ -19,9 +19,13 @@ from tritongen.ir.dtypes import DTYPES
 from tritongen.schedule.canonical import free_indices, reads
 from tritongen.schedule.classes.contraction_operands import SMALL, WHOLE, stored_as
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
-from tritongen.schedule.rules import evaluate, names
+from tritongen.schedule.rules import conjuncts, evaluate, names
 
-SHARED = 227 * 1024  # bytes that a program may have on an H200
+# KiB of shared memory that a program may have: CDNA 3; Ada, and Ampere and Blackwell of consumers; A100; H100 and newer.
+ROOMS = (64, 99, 163, 227)
+DESCRIBED = frozenset(
+    {"tma", "patched", "one_tap"}
+)  # what takes descriptors asks for the last of these
 BARRIERS = 1024  # and what else is small: rows and columns on their way to other registers
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 STRIPS = 3  # of BLOCK_M rows, in one tile of the skeleton `strips`
@@ -47,18 +51,22 @@ class Case:
 def fitted(step: Step) -> Step:
     """With only one stage no load waits while a product is computed: smaller tiles, further down, are faster."""
     *found, last = (fitted_variant(step, v) for v in step.variants)
-    variants = (*(v for v in found if v is not None), last or step.variants[-1])
+    roomy = (where_room(step, v) for v in found if v is not None)
+    variants = (*roomy, last or step.variants[-1])
     launched = {launch.kernel for v in variants for launch in v.launches}
     kernels = tuple(k for k in step.kernels if k.name in launched)
     return replace(step, variants=variants, kernels=kernels)
 
 
 def fitted_variant(step: Step, variant: Variant) -> Variant | None:
-    """The variant with stages that fit; nothing where never more than one of them does."""
+    """The variant with stages that fit; nothing where never more than one of them does, or where no call may take it."""
     rules = dict(variant.config)
     if not rules.keys() >= {*BLOCKS, "num_stages"}:
         return variant
     kernel = step.kernel(variant.launches[0].kernel)
+    widths = [rule for rule in conjuncts(variant.requires) if names(rule) == {"itemsize"}]
+    if not any(all(evaluate(r, {"itemsize": n}) for r in widths) for n in itemsizes(kernel)):
+        return None  # a form for elements of other widths
     found = {tuple(c.items()): c for c in configs(kernel, variant)}.values()
     cases = [Case(c, stages_that_fit(kernel, variant, c)) for c in found]
     if all(case.room >= case.config["num_stages"] for case in cases):
@@ -67,6 +75,31 @@ def fitted_variant(step: Step, variant: Variant) -> Variant | None:
         return None
     rules["num_stages"] = at_most(rules["num_stages"], cases)
     return replace(variant, config=tuple(rules.items()))
+
+
+def where_room(step: Step, variant: Variant) -> Variant:
+    """Where the GPU has the shared memory that the variant takes, whatever the call."""
+    if not dict(variant.config).keys() >= {*BLOCKS, "num_stages"}:
+        return variant
+    if DESCRIBED & names(variant.requires):
+        return variant
+    kernel = step.kernel(variant.launches[0].kernel)
+    rooms = dict[int, int]()  # what each width of elements takes
+    for room in reversed(ROOMS):
+        cases = [
+            (c["itemsize"], shared_bytes(kernel, variant, c))
+            for c in configs(kernel, variant, room)
+        ]
+        full = {itemsize for itemsize, size in cases if size > room << 10}
+        rooms |= {itemsize: room for itemsize, _ in cases if itemsize not in full}
+    if len(set(rooms.values())) <= 1:
+        asked = f"shared >= {max(rooms.values(), default=ROOMS[-1])}"
+    else:
+        *some, last = sorted(rooms)
+        texts = [f"{rooms[n]} if itemsize <= {n} else" for n in some]
+        asked = f"shared >= ({' '.join(texts)} {rooms[last]})"
+    when, requires = (f"{asked} and {rule}" for rule in (variant.when, variant.requires))
+    return replace(variant, when=when, requires=requires)
 
 
 def at_most(rule: str, cases: list[Case]) -> str:
@@ -96,23 +129,30 @@ def kept(cases: list[Case], name: str) -> int:
     return sum(min(c.stages, fit[c.config[name]]) for c in cases)
 
 
-def configs(kernel: KernelPlan, variant: Variant) -> Iterator[dict[str, int]]:
-    """The variant's config for each kind of call that it may run in, and the widths of what is in tiles there."""
+def configs(
+    kernel: KernelPlan, variant: Variant, room: int = ROOMS[-1]
+) -> Iterator[dict[str, int]]:
+    """The variant's config for each kind of call that it may run in, and the widths of what is in tiles there.
+
+    Tensor cores before Hopper's take factors from registers: a stage less waits in shared memory.
+    """
     spoken = names(variant.requires).union(*(names(rule) for _, rule in variant.config))
     for (m, n), itemsize in product(EXTENTS, itemsizes(kernel)):
-        facts = dict.fromkeys(spoken, 1 << 20) | {"hip": False, "sms": 132, "M": m, "N": n}
+        facts = dict.fromkeys(spoken, 1 << 20) | {"shared": room, "sms": 132, "M": m, "N": n}
         for stored in widths_stored(kernel, itemsize):
             config = {"itemsize": itemsize, "stored_bytes": stored}
             if evaluate(variant.requires, facts | config):
                 for name, rule in variant.config:
                     config[name] = evaluate(rule, facts | config)
+                if room < ROOMS[-1]:
+                    config["num_stages"] = max(1, config["num_stages"] - 1)
                 yield config
 
 
 def stages_that_fit(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
     wished = range(config["num_stages"], 1, -1)
     asked = ((n, shared_bytes(kernel, variant, {**config, "num_stages": n})) for n in wished)
-    return next((n for n, size in asked if size <= SHARED), 1)
+    return next((n for n, size in asked if size <= ROOMS[-1] << 10), 1)
 
 
 # ---- what is held -------------------------------------------------------------------------------

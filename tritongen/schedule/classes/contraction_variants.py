@@ -420,7 +420,7 @@ def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> Varia
     width, programs, stages = (128, 3, 3) if scaled else (64, 8, 4)
     few = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     most = "2 * sms" if scaled else "sms"
-    requires = "not hip and itemsize <= 4"
+    requires = "itemsize <= 4"
     described = part.name.endswith("pointer_parts")
     depth = "256 // itemsize"
     if described:
@@ -448,11 +448,11 @@ def scaled_tiles(launch: tuple[Launch, ...], times: str) -> tuple[Variant, ...]:
     return (
         Variant(
             "medium",
-            f"not hip and itemsize <= 4 and N > 32 and {times}cdiv(M, 128) * cdiv(N, 64) >= sms",
+            f"itemsize <= 4 and N > 32 and {times}cdiv(M, 128) * cdiv(N, 64) >= sms",
             "by pointers, in tiles of 128 x 64",
             tile("128", "64", "256 // itemsize", "4", "2"),
             launch,
-            requires="not hip and itemsize <= 4",
+            requires="itemsize <= 4",
         ),
     )
 
@@ -462,21 +462,21 @@ def wide_tiles(share: int, launch: tuple[Launch, ...], times: str) -> tuple[Vari
     return (
         Variant(
             "large",
-            f"not hip and itemsize <= 2 and M > 64 and N > {128 // share}"
+            f"itemsize <= 2 and M > 64 and N > {128 // share}"
             f" and {times}cdiv(M, 128) * cdiv(N, {256 // share}) >= sms",
             "by pointers, in the widest tiles",
             tile("128", str(256 // share), WIDE, "8", "3"),
             launch,
-            requires="not hip and itemsize <= 2",
+            requires="itemsize <= 2",
         ),
         Variant(
             "medium",
-            f"not hip and itemsize <= 4 and M > 64 and N > {64 // share}"
+            f"itemsize <= 4 and M > 64 and N > {64 // share}"
             f" and 5 * {times}cdiv(M, 128) * cdiv(N, {128 // share}) >= 4 * sms",
             "by pointers, in square tiles",
             tile("128", str(128 // share), WIDE, "8", "4 if itemsize <= 2 else 3"),
             launch,
-            requires="not hip and itemsize <= 4",
+            requires="itemsize <= 4",
         ),
     )
 
@@ -495,7 +495,6 @@ def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Varian
     deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
     launch = (Launch(kernel.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
     small = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
-    # 64 KiB of shared memory on AMD take the small tile alone; 227 KiB on an H200 take all.
     return (
         *(
             scaled_tiles(launch, times)
@@ -506,7 +505,7 @@ def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Varian
         # 18.9), 64 x 4096 x 4096 19.4 (17.8), 1 x 16384 x 16384 135 (133).
         Variant(
             "slim",
-            "not hip and itemsize <= 4 and M <= 64",
+            "itemsize <= 4 and M <= 64",
             "by pointers, at most 64 rows, deep in K",
             tile(
                 "max(16, pow2(M))",
@@ -516,15 +515,15 @@ def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Varian
                 "4 if M <= 32 else 5",
             ),
             launch,
-            requires="not hip and itemsize <= 4 and M <= 64",
+            requires="itemsize <= 4 and M <= 64",
         ),
         Variant(
             "thin",
-            f"not hip and itemsize <= 4 and (N <= 16 or itemsize == 4 and 2 * {small} <= sms)",
+            f"itemsize <= 4 and (N <= 16 or itemsize == 4 and 2 * {small} <= sms)",
             "by pointers, 16 columns",
             tile("64", "16", "256 // itemsize", "4", "4"),
             launch,
-            requires="not hip and itemsize <= 4",
+            requires="itemsize <= 4",
         ),
         Variant(
             "small",

@@ -217,7 +217,7 @@ def _variants(kernels, packs, copies, laned, times: str, digits: int) -> tuple[V
     grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
     launch = (Launch(kernels[-1].name, grid),)
     columns, terms = "max(16, min(128, pow2(N)))", "taps * channels"
-    fits, halves = "not hip and itemsize <= 4", "not hip and itemsize <= 2"
+    fits, halves = "itemsize <= 4", "itemsize <= 2"
 
     def variant(name, requires, why, config, launch, estimate, packs=()):
         more = dict(packs=packs, requires=requires, estimate=estimate)
