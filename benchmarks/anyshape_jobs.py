@@ -21,7 +21,7 @@ from tritongen.proof.variants import Way, forced, watched, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.plan import Plan
 from tritongen.shapes import meta_arguments, random_arguments
-from tritongen.trace import compile_launch, trace
+from tritongen.trace import at_hand, compile_launch, trace
 
 __all__ = ["is_device_lost", "measure", "prepare", "prepare_variants", "variants"]
 SECONDS = 0.06  # of timing, a contender
@@ -35,7 +35,7 @@ def prepare(key: Key, device: str) -> dict[str, Any]:
     op, case, module, plan = parts(drawn)
     if device == "cuda":
         properties = torch.cuda.get_device_properties(0)
-        calls = trace(module, op.name, meta_arguments(op, case), properties.multi_processor_count)
+        calls = trace(module, op.name, meta_arguments(op, case), at_hand())
         for launch in calls.launches:
             compile_launch(launch, f"sm_{properties.major}{properties.minor}")
         reserve(6 * drawn.bytes + SPACE)  # others compile beside
@@ -87,7 +87,7 @@ def prepare_variants(key: Key, device: str) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(0)
         for way in legal(module, op, args, plan):
             with forced(module, plan, way, small=False):
-                calls = trace(module, op.name, args, properties.multi_processor_count)
+                calls = trace(module, op.name, args, at_hand())
             for launch in calls.launches:
                 compile_launch(launch, f"sm_{properties.major}{properties.minor}")
     return {}

@@ -195,6 +195,7 @@ def copy_rate(count: int) -> float:
 def plan_bytes(op, plan, args) -> int:
     """What the kernels of a call move, by its plan."""
     from tritongen.explain import explain_call
+    from tritongen.trace import at_hand
 
     names = [p.name for p in plan.op.params]
     meta = {
@@ -202,9 +203,8 @@ def plan_bytes(op, plan, args) -> int:
         for n, a in zip(names, args, strict=False)
     }
     defaults = {p.name: p.default for p in (*plan.op.scalars, *plan.op.constants)}
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
     module = sys.modules[op.__module__]
-    return explain_call(module, plan, defaults | meta, sms).totals.plan_bytes
+    return explain_call(module, plan, defaults | meta, at_hand()).totals.plan_bytes
 
 
 def measured(case: Case, peak: float, with_compile: bool) -> Row:

@@ -535,11 +535,11 @@ def huber_backward_finish(
 
 
 def choose_huber_backward(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, relays: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
@@ -598,7 +598,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     rows = 1
     variant, config = choose_huber_backward(
         rows=rows, cols=batch, across=False, aligned=batch * t.element_size() % 8 == 0,
-        hip=torch.version.hip is not None, sms=lib.multiprocessors(t.device),
+        relays=lib.relays(t.device), sms=lib.multiprocessors(t.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32

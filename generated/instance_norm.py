@@ -379,14 +379,14 @@ def instance_norm_channels_loop(
 
 def choose_instance_norm(
     rows: int, cols: int, channels_last: bool, across: bool, aligned: bool, itemsize: int,
-    hip: bool, sms: int,
+    relays: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if (
         not channels_last
         and not across
-        and not hip
+        and relays
         and itemsize <= 2
         and cols % 8 == 0
         and 131072 < cols <= 2**22
@@ -478,7 +478,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     variant, config = choose_instance_norm(
         rows=rows, cols=batch, channels_last=y.stride(1) < y.stride(-1),
         across=y.stride(1) < y.stride(-1), aligned=batch * y.element_size() % 8 == 0,
-        itemsize=y.element_size(), hip=torch.version.hip is not None,
+        itemsize=y.element_size(), relays=lib.relays(x.device),
         sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]

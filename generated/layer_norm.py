@@ -223,13 +223,14 @@ def layer_norm_finish(
 
 
 def choose_layer_norm(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, relays: bool,
+    sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if (
         not across
-        and not hip
+        and relays
         and itemsize <= 2
         and cols % 8 == 0
         and 131072 < cols <= 2**22
@@ -287,7 +288,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     variant, config = choose_layer_norm(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
-        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+        relays=lib.relays(x.device), sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32

@@ -367,11 +367,11 @@ def leaky_relu_backward_finish(
 
 
 def choose_leaky_relu_backward(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, relays: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
@@ -428,7 +428,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     rows = 1
     variant, config = choose_leaky_relu_backward(
         rows=rows, cols=batch, across=False, aligned=batch * dy.element_size() % 8 == 0,
-        hip=torch.version.hip is not None, sms=lib.multiprocessors(dy.device),
+        relays=lib.relays(dy.device), sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32

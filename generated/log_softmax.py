@@ -195,11 +195,12 @@ def log_softmax_finish(
 
 
 def choose_log_softmax(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, relays: bool,
+    sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and relays and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
@@ -256,7 +257,7 @@ def launch_log_softmax(x, y) -> None:
     variant, config = choose_log_softmax(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
-        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+        relays=lib.relays(x.device), sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -598,11 +599,12 @@ def log_softmax_backward_finish(
 
 
 def choose_log_softmax_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, relays: bool,
+    sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and relays and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
@@ -656,7 +658,7 @@ def launch_log_softmax_backward(x, dy, dx) -> None:
     variant, config = choose_log_softmax_backward(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        itemsize=dx.element_size(), hip=torch.version.hip is not None,
+        itemsize=dx.element_size(), relays=lib.relays(x.device),
         sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]

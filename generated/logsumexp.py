@@ -437,11 +437,12 @@ def logsumexp_backward_finish(
 
 
 def choose_logsumexp_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, relays: bool,
+    sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and relays and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
@@ -495,7 +496,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     variant, config = choose_logsumexp_backward(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        itemsize=dx.element_size(), hip=torch.version.hip is not None,
+        itemsize=dx.element_size(), relays=lib.relays(x.device),
         sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]

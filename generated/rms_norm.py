@@ -189,11 +189,11 @@ def rms_norm_finish(
 
 
 def choose_rms_norm(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, relays: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
@@ -246,7 +246,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     variant, config = choose_rms_norm(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+        relays=lib.relays(x.device), sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32
@@ -815,11 +815,11 @@ def rms_norm_backward_deps_finish(
 
 
 def choose_rms_norm_backward_ms_sum(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, relays: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
@@ -870,7 +870,7 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     variant, config = choose_rms_norm_backward_ms_sum(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+        relays=lib.relays(x.device), sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32

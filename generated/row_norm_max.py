@@ -178,11 +178,11 @@ def row_norm_max_finish(
 
 
 def choose_row_norm_max(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, relays: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
@@ -236,7 +236,7 @@ def launch_row_norm_max(x, y) -> None:
     variant, config = choose_row_norm_max(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        hip=torch.version.hip is not None, sms=lib.multiprocessors(x.device),
+        relays=lib.relays(x.device), sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -737,11 +737,11 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
 
 
 def choose_row_norm_max_backward_dx(
-    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, relays: bool, sms: int,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
             BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
@@ -791,7 +791,7 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     variant, config = choose_row_norm_max_backward_dx(
         rows=N, cols=D, across=0 < dy.stride(0) < dy.stride(1),
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
-        hip=torch.version.hip is not None, sms=lib.multiprocessors(dy.device),
+        relays=lib.relays(dy.device), sms=lib.multiprocessors(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from tritongen import explain, lib, pipeline
+from tritongen import explain, pipeline
 from tritongen.autodiff import gradient_to_derive
 from tritongen.emit.op_plans import OpPlans
 from tritongen.errors import Diagnostic, SpecError
@@ -36,6 +36,7 @@ from tritongen.runtime.kinds import wants_gradient
 from tritongen.runtime.load import load_file, load_text
 from tritongen.syntax import ast
 from tritongen.syntax.limits import read_source
+from tritongen.trace import at_hand
 
 CASTS = tuple(DTYPES)
 
@@ -95,11 +96,9 @@ class CompiledOp:
         op = typing_of([p.op for p in plans], values)
         plan = next(p for p in plans if p.op is op)
         devices = [v.device for v in values.values() if isinstance(v, torch.Tensor) and v.is_cuda]
-        sms = (
-            lib.multiprocessors(devices[0]) if devices else 132
-        )  # an H100's, where there is no GPU
+        gpu = at_hand(devices[0] if devices else None)
         forward, module = built.forwards.get(self.__name__), load_text(built.name, built.raw)
-        return explain.text(explain.explain_call(module, plan, values, sms, forward=forward))
+        return explain.text(explain.explain_call(module, plan, values, gpu, forward=forward))
 
 
 class Ops:

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,22 +114,15 @@ def _explained_calls(
     from tritongen.explain import explain_call
     from tritongen.runtime.load import load_text
     from tritongen.shapes import meta_arguments, shape_text
+    from tritongen.trace import at_hand
 
     module = load_text(opened.built.name, opened.built.raw)
     for op, case in calls_of(opened, shapes, dtype):
         args = meta_arguments(op, case)
         plan, forward = opened.plan_of(op), opened.built.forwards.get(opened.name)
-        call, count = shape_text(op, case), sms or multiprocessors()
-        yield explain_call(module, plan, args, count, call=call, forward=forward)
-
-
-def multiprocessors() -> int:
-    """Those of the GPU at hand; an H100's or H200's where there is none."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return 132
-    return torch.cuda.get_device_properties("cuda").multi_processor_count
+        gpu = replace(at_hand(), sms=sms) if sms else at_hand()
+        call = shape_text(op, case)
+        yield explain_call(module, plan, args, gpu, call=call, forward=forward)
 
 
 # ---- bench --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What the plan decided, for one op or one call of it, and why: data, as text or as JSON.
 
     e = explain_op(plan)                              # every variant, in the plan's own sizes
-    e = explain_call(module, plan, args, sms=132)     # which ones this call takes, what they cost
+    e = explain_call(module, plan, args)     # which ones this call takes, what they cost
     print(text(e)); as_json(e)
 
 Not here: the decisions (`schedule`), what a kernel costs (`cost.py`), the text of the plan as the
@@ -22,7 +22,7 @@ from tritongen.schedule.plan import Plan, Step, Variant
 
 if TYPE_CHECKING:
     from tritongen.cost import Ceilings, Cost, StepCost
-    from tritongen.trace import Choice
+    from tritongen.trace import Choice, Gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +133,21 @@ def explain_call(
     module: ModuleType,
     plan: Plan,
     args: Mapping[str, Any],
-    sms: int,
+    gpu: Gpu | None = None,
     ceilings: Ceilings | None = None,
     call: str = "",
     forward: Plan | None = None,
 ) -> Explanation:
-    """What one call would launch; its tensors may be meta tensors. `forward`: the plan that keeps values."""
+    """What one call would launch, on an H200 if nothing is said; its tensors may be meta tensors.
+
+    `forward`: the plan that keeps values.
+    """
     from tritongen.cost import H200, kept_costs, op_cost, step_costs
+    from tritongen.trace import H200 as GPU
     from tritongen.trace import trace
 
     ceilings = ceilings or H200
-    found = step_costs(plan, args, trace(module, plan.op.name, args, sms))
+    found = step_costs(plan, args, trace(module, plan.op.name, args, gpu or GPU))
     steps = tuple(_step_view(plan, s, ceilings) for s in found)
     costs = kept_costs(forward, args, ceilings) if forward is not None else ()
     kept = tuple(Kept(k.name, k.bytes, k.kept.seconds * 1e6, k.again.seconds * 1e6) for k in costs)

@@ -1,6 +1,6 @@
 """What a call of a generated op would launch, without a GPU: choices, grids, configs, machine code.
 
-    calls = trace(module, "softmax", {"x": torch.empty(4, 1000, device="meta")}, sms=132)
+    calls = trace(module, "softmax", {"x": torch.empty(4, 1000, device="meta")})
     calls.choices   # [Choice("softmax", {"rows": 4, "cols": 1000, "sms": 132}, "rows", {"BLOCK": 1024, ...})]
     calls.launches  # [Launch(<kernel softmax_rows>, (2,), args, config)]
     ptx(calls.launches[0], "sm_90")
@@ -24,6 +24,29 @@ from triton.runtime.jit import JITFunction, MockTensor
 
 from tritongen import lib
 from tritongen.runtime.tuned import InForce, here, tensors_of
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What a module's host code asks of a device (`lib/device.py`)."""
+
+    sms: int = 132  # multiprocessors
+    shared: int = 227  # KiB of shared memory that a program may have
+    tma: bool = True  # whether tiles are loaded by descriptor
+    relays: bool = True  # whether programs may wait for others
+
+
+H200 = Gpu()
+
+
+def at_hand(device: torch.device | None = None) -> Gpu:
+    """The GPU of a tensor, or of this machine; an H200, where there is none."""
+    if device is None or device.type != "cuda":
+        if not torch.cuda.is_available():
+            return H200
+        device = torch.device("cuda", torch.cuda.current_device())
+    sms, shared = lib.multiprocessors(device), lib.shared_memory(device)
+    return Gpu(sms, shared, lib.has_tma(device), lib.relays(device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +103,25 @@ def _tuned(noting: _Noting, grid: Any, config: Mapping[str, int]) -> Any:
     return note
 
 
-def trace(
-    module: types.ModuleType, name: str, args: Mapping[str, Any], sms: int = 132, shared: int = 227
-) -> Calls:
-    """The choices and launches of one call of the module's op, on meta copies of its tensors.
-
-    `sms`, `shared`: multiprocessors of the GPU, and KiB of shared memory that a program may have there.
-    """
+def trace(module: types.ModuleType, name: str, args: Mapping[str, Any], gpu: Gpu = H200) -> Calls:
+    """The choices and launches of one call of the module's op, on meta copies of its tensors."""
     calls = Calls()
-    function = _shadow(module, calls, sms, shared)[name]
+    function = _shadow(module, calls, gpu)[name]
     function(**{k: _meta(v) if isinstance(v, torch.Tensor) else v for k, v in args.items()})
     return calls
 
 
-def _shadow(module: types.ModuleType, calls: Calls, sms: int, shared: int) -> dict[str, Any]:
+def _shadow(module: types.ModuleType, calls: Calls, gpu: Gpu) -> dict[str, Any]:
     """The module's functions over globals of their own, in which kernels take note."""
     library = [v for n, v in sys.modules.items() if n.startswith(f"{lib.__name__}.")]
     scopes, own = _over_own_globals([module, *library], calls)
     shadow = scopes[module.__name__]
     pretended = {
         "runs_kernels": lambda x: True,
-        "multiprocessors": lambda device: sms,
-        "shared_memory": lambda device: shared,
-        "has_tma": lambda device: shared >= 227,
+        "multiprocessors": lambda device: gpu.sms,
+        "shared_memory": lambda device: gpu.shared,
+        "has_tma": lambda device: gpu.tma,
+        "relays": lambda device: gpu.relays,
         "tuned": _tuned,
     }
     for scope in scopes.values():

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.users.cases import Case, Values
 from benchmarks.users.problems import BY_SPEC
 from tritongen.proof.factors import words_of
-from tritongen.trace import compile_launch, trace
+from tritongen.trace import at_hand, compile_launch, trace
 
 CHUNK = 2**26  # elements compared at a time
 TF32, F64, F32 = 3e-3, 1e-5, 1e-4  # what ||ours - reference|| / ||reference|| may be
@@ -40,9 +40,7 @@ def compile_ours(spec: str, size: str) -> dict[str, Any]:
     text = case.sizes(size)
     args = {n: torch.empty(s, device="meta", dtype=t) for n, (s, t) in case.shapes(text).items()}
     device = torch.cuda.get_device_properties(0)
-    calls = trace(
-        case.module, case.op.name, args | case.numbers(text), device.multi_processor_count
-    )
+    calls = trace(case.module, case.op.name, args | case.numbers(text), at_hand())
     for launch in calls.launches:
         compile_launch(launch, f"sm_{device.major}{device.minor}")
     return {"kernels": len(calls.launches)}

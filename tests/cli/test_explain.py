@@ -139,7 +139,7 @@ def test_what_a_gather_a_guard_and_a_stride_leave_out():
 def test_the_way_a_call_takes(name, shape, variant, kernels):
     module, plans = opened(spec(name))
     op, case = call_of([p.op for p in plans], parse_shapes([shape])[0])
-    e = explain_call(module, plans[0], meta_arguments(op, case), sms=132)
+    e = explain_call(module, plans[0], meta_arguments(op, case))
     assert [k.name for s in e.steps for k in s.kernels] == kernels
     if variant:
         assert [v.name for v in e.steps[0].variants if v.taken] == [variant]
@@ -178,7 +178,7 @@ def test_factors_split_ahead_are_bytes_of_the_plan():
         "a": torch.empty(4096, 4096, device="meta"),
         "b": torch.empty(4096, 4096, device="meta"),
     }
-    e = explain_call(module, plans[0], call, sms=132)
+    e = explain_call(module, plans[0], call)
     assert [k.name for k in e.steps[0].kernels] == ["_split_tf32", "_split_tf32", "matmul_tf32x3"]
     operand = 4 * 4096**2
     assert (
@@ -276,6 +276,6 @@ def test_the_least_time_of_a_product_without_tensor_cores_is_not_theirs():
         shape = "M=1024,K=1024,N=1024" + (",V=1024" if name == "gathered" else "")
         op, case = call_of([p.op for p in plans], parse_shapes([shape])[0], "bf16")
         plan = next(p for p in plans if p.op is op)
-        times[name] = explain_call(module, plan, meta_arguments(op, case), 132).totals
+        times[name] = explain_call(module, plan, meta_arguments(op, case)).totals
     assert times["gathered"].flops == times["whole"].flops
     assert times["gathered"].plan_microseconds > 10 * times["whole"].plan_microseconds

@@ -219,7 +219,12 @@ def test_every_config_has_a_value_where_something_is_empty(name):
     for step in plan.steps:
         rules = [rule for v in step.variants for _, rule in (("", v.when), *v.config)]
         spoken = set().union(*map(names, rules)) - {n for v in step.variants for n, _ in v.config}
-        common = dict.fromkeys(spoken, 8) | {"sms": 132, "shared": 227, "itemsize": 4, "hip": False}
+        common = dict.fromkeys(spoken, 8) | {
+            "sms": 132,
+            "shared": 227,
+            "itemsize": 4,
+            "relays": True,
+        }
         extents = [n for n, _ in step.facts if n in spoken and not n.startswith("hop")]  # strides
         for empty in (*([n] for n in extents), extents):
             facts = common | dict.fromkeys(empty, 0)

@@ -204,7 +204,7 @@ def test_explain_says_which_and_why(switches):
 
     def said(dtype=torch.float32):
         args = {k: v.to(dtype) for k, v in LARGE.items()}
-        return text(explain_call(module, plan, args, 132, H200))
+        return text(explain_call(module, plan, args, ceilings=H200))
 
     matmul = "since torch.backends.cuda.matmul.fp32_precision is"
     assert f"products of f32 in tf32x3, {matmul} '" in said()

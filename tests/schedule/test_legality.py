@@ -38,7 +38,7 @@ def test_what_is_chosen_is_legal(name):
             facts = {n: random.choice(NUMBERS) for n in spoken} | {"sms": 132}
             facts |= {
                 n: bool(facts[n] % 2)
-                for n in spoken & {"tma", "hip", "patched", "across", "aligned"}
+                for n in spoken & {"tma", "relays", "patched", "across", "aligned"}
             }
             facts |= {"itemsize": random.choice((1, 2, 4, 8))}
             for v in step.variants:

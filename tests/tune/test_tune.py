@@ -59,7 +59,7 @@ ROWS = {
     "across": False,
     "aligned": True,
     "itemsize": 2,
-    "hip": False,
+    "relays": True,
     "sms": 132,
 }
 
@@ -114,7 +114,7 @@ def test_tiles_over_shared_memory_are_left_out_and_one_stays():
         "batches": 1,
         "itemsize": 2,
         "shared": 227,
-        "hip": False,
+        "relays": True,
         "sms": 132,
         **TMA,
     }
@@ -141,7 +141,7 @@ def test_the_tune_clause_replaces_the_rest():
         "batches": 1,
         "itemsize": 2,
         "shared": 227,
-        "hip": False,
+        "relays": True,
         "sms": 132,
         **TMA,
     }
@@ -165,7 +165,7 @@ def entry(**changes):
         "triton": triton.__version__,
         "step": "softmax",
         "tensors": (("bfloat16", (8192, 4096)), ("bfloat16", (8192, 4096))),
-        "flags": (("across", False), ("aligned", True), ("hip", False)),
+        "flags": (("across", False), ("aligned", True), ("relays", True)),
         "variant": "rows",
         "knobs": (("num_warps", 16),),
         "microseconds": 9.0,
@@ -243,7 +243,7 @@ def test_explain_tells_a_tuned_choice(cache, monkeypatch):
         assert choice.tuned is tuned_here and (choice.config["num_warps"] == 16) is tuned_here
     monkeypatch.setattr(trace, "here", lambda: "a GPU")
     (plan,) = built.plans["softmax"]
-    said = explain.text(explain.explain_call(module, plan, args, 132))
+    said = explain.text(explain.explain_call(module, plan, args))
     assert "config, tuned on this machine: BLOCK = 4096" in said
 
 
@@ -273,8 +273,8 @@ POISON = {
     "no step": ("step", "os"),
     "no dtype": ("tensors", [["__doc__", [8192, 4096]]]),
     "no bucket": ("tensors", [["bfloat16", [8191, 4096]]]),
-    "another flag": ("flags", {"across": False, "aligned": True, "hip": False, "x": True}),
-    "a flag of another kind": ("flags", {"across": 0, "aligned": True, "hip": False}),
+    "another flag": ("flags", {"across": False, "aligned": True, "relays": True, "x": True}),
+    "a flag of another kind": ("flags", {"across": 0, "aligned": True, "relays": True}),
     "a time that is none": ("microseconds", float("nan")),
     "a key too many": ("x", 1),
 }

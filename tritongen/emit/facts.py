@@ -320,6 +320,6 @@ FACTS = (
     Fact("padded_bytes", "int", bytes_packed("padded_bytes")),
     Fact("deterministic", "bool", lambda *_: "torch.are_deterministic_algorithms_enabled()"),
     Fact("shared", "int", lambda c, step, v: f"lib.shared_memory({touched(step)[0]}.device)"),
-    Fact("hip", "bool", lambda *_: "torch.version.hip is not None"),
+    Fact("relays", "bool", lambda c, step, v: f"lib.relays({touched(step)[0]}.device)"),
     Fact("sms", "int", lambda c, step, v: f"lib.multiprocessors({touched(step)[0]}.device)"),
 )

@@ -79,24 +79,10 @@ def copied(x: torch.Tensor, y: torch.Tensor, behind: int) -> torch.Tensor:
     ROWS = min(triton.next_power_of_2(rows), 4096 // BLOCK)
     tiles = math.prod(sizes) * triton.cdiv(rows, ROWS) * triton.cdiv(width, BLOCK)
     _copy[(tiles,)](
-        x,
-        y,
-        *sizes[1:],
-        rows,
-        cols,
-        width,
-        *xs,
-        x_row,
-        x_col,
-        *ys,
-        y_row,
-        y_col,
-        WIDE_X=math.gcd(16, cols, *xs, x_row),
-        WIDE_Y=math.gcd(16, width, *ys, y_row),
-        ROWS=ROWS,
-        BLOCK=BLOCK,
-        num_warps=4,
-    )
+        x, y, *sizes[1:], rows, cols, width, *xs, x_row, x_col, *ys, y_row, y_col,
+        WIDE_X=math.gcd(16, cols, *xs, x_row), WIDE_Y=math.gcd(16, width, *ys, y_row),
+        ROWS=ROWS, BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip
     return y
 
 
@@ -115,40 +101,15 @@ def dims(x: torch.Tensor, y: torch.Tensor) -> list[tuple[int, int, int]]:
 
 @triton.jit
 def _copy(
-    x_ptr,
-    y_ptr,
-    n1,
-    n2,
-    rows,
-    cols,
-    width,
-    x_0,
-    x_1,
-    x_2,
-    x_row,
-    x_col,
-    y_0,
-    y_1,
-    y_2,
-    y_row,
-    y_col,
-    WIDE_X: tl.constexpr,
-    WIDE_Y: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x_ptr, y_ptr, n1, n2, rows, cols, width, x_0, x_1, x_2, x_row, x_col, y_0, y_1, y_2, y_row, y_col,
+    WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A tile of ROWS x BLOCK elements; a row has `cols` to load, and `width` to store, so that stores are wide."""
     # Multiples of WIDE_X, WIDE_Y: accesses are as wide. Triton itself sees only whether 16 divides them.
-    cols = cols // WIDE_X * WIDE_X
-    x_0 = x_0 // WIDE_X * WIDE_X
-    x_1 = x_1 // WIDE_X * WIDE_X
-    x_2 = x_2 // WIDE_X * WIDE_X
-    x_row = x_row // WIDE_X * WIDE_X
-    width = width // WIDE_Y * WIDE_Y
-    y_0 = y_0 // WIDE_Y * WIDE_Y
-    y_1 = y_1 // WIDE_Y * WIDE_Y
-    y_2 = y_2 // WIDE_Y * WIDE_Y
-    y_row = y_row // WIDE_Y * WIDE_Y
+    cols, x_row = cols // WIDE_X * WIDE_X, x_row // WIDE_X * WIDE_X
+    x_0, x_1, x_2 = x_0 // WIDE_X * WIDE_X, x_1 // WIDE_X * WIDE_X, x_2 // WIDE_X * WIDE_X
+    width, y_row = width // WIDE_Y * WIDE_Y, y_row // WIDE_Y * WIDE_Y
+    y_0, y_1, y_2 = y_0 // WIDE_Y * WIDE_Y, y_1 // WIDE_Y * WIDE_Y, y_2 // WIDE_Y * WIDE_Y
     tiles_m, tiles_n = tl.cdiv(rows, ROWS), tl.cdiv(width, BLOCK)
     tile = tl.program_id(0)
     row = (tile // tiles_n % tiles_m).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]

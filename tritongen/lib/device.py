@@ -39,6 +39,17 @@ def shared_memory(device: torch.device) -> int:
 
 
 @cache
+def relays(device: torch.device) -> bool:
+    """Whether programs that wait for others get on, as on NVIDIA's GPUs since Ampere, and in the interpreter.
+
+    A program waits for those alone that took a number before it: they are on the GPU already.
+    """
+    if device.type != "cuda":
+        return True
+    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+@cache
 def has_tma(device: torch.device) -> bool:
     """Whether a GPU loads tiles by descriptor, and holds several: Hopper and newer, and the interpreter.
 

@@ -37,15 +37,14 @@ from tritongen.runtime.precision import PRECISIONS, precision
 from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import evaluate
 
-# Bytes of shared memory that one program may have.
-SHARED_LIMIT = {
-    "sm_80": 163 << 10,
-    "sm_86": 99 << 10,
-    "sm_89": 99 << 10,
-    "sm_90": 227 << 10,
-    "sm_100": 227 << 10,
-    "sm_120": 99 << 10,
-    "gfx942": 64 << 10,
+GPUS = {
+    "sm_80": trace.Gpu(108, 163, tma=False),
+    "sm_86": trace.Gpu(84, 99, tma=False),
+    "sm_89": trace.Gpu(128, 99, tma=False),
+    "sm_90": trace.H200,
+    "sm_100": trace.Gpu(148),
+    "sm_120": trace.Gpu(170, 99, tma=False),
+    "gfx942": trace.Gpu(304, 64, tma=False, relays=False),
 }
 COMMON_SIZE = 64
 
@@ -114,8 +113,7 @@ def launches_of(
             if args is None:
                 continue
             with forced(module, plan, way, small=False), _torch_for(module, target):
-                room = SHARED_LIMIT[target] >> 10
-                launches = trace.trace(module, plan.op.name, args, shared=room).launches
+                launches = trace.trace(module, plan.op.name, args, GPUS[target]).launches
         for launch in launches:
             name = launch.kernel.fn.__name__
             key = (name, tuple(sorted((k, str(v)) for k, v in launch.config.items())))
@@ -146,8 +144,6 @@ def _fitting(
     module, plan: Plan, way: Way, choice, size: int, target: str
 ) -> tuple[dict[str, Any] | None, bool]:
     """A call that comes this way of its own, or one that could; None where the device speaks against it."""
-    hip, room = target.startswith("gfx"), SHARED_LIMIT[target] >> 10
-    tma = not hip and int(target.removeprefix("sm_")) >= 90 and room >= 227
     chosen = dict(way.variants)
     steps = {s.name: s for s in plan.steps}
     variants = {(s.name, v.name): v for s in plan.steps for v in s.variants}
@@ -155,12 +151,9 @@ def _fitting(
     could = None
     for n in (size, 8, 1024):
         args = meta_arguments(plan.op, choice, n)
-        asked = trace.trace(module, plan.op.name, args, shared=room).choices
+        asked = trace.trace(module, plan.op.name, args, GPUS[target]).choices
         own = [c for c in asked if c.step in chosen]  # what packs choose is their own business
-        device = {"hip": hip, "shared": room} | (
-            {} if tma else {"tma": False, "patched": False, "one_tap": False}
-        )
-        found = [(steps[c.step], variants[c.step, chosen[c.step]], c.facts | device) for c in own]
+        found = [(steps[c.step], variants[c.step, chosen[c.step]], c.facts) for c in own]
         if not all(may_run(v, facts) for _, v, facts in found):
             continue
         if all(
@@ -226,8 +219,9 @@ def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, targe
     registers, spills = nvidia(asm["cubin"]) if "cubin" in asm else amd(asm["amdgcn"])
     shared = compiled.metadata.shared
     problem = wrong_instructions(word, asm.get("ptx", ""), asm["ttir"], asm["llir"])
-    if shared > SHARED_LIMIT.get(target, 1 << 30):
-        problem = f"{shared} bytes of shared memory, {SHARED_LIMIT[target]} allowed"
+    room = GPUS[target].shared << 10
+    if shared > room:
+        problem = f"{shared} bytes of shared memory, {room} allowed"
     return Built(name, variant, dtype, target, shared, registers, spills, problem)
 
 

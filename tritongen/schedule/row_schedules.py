@@ -113,7 +113,7 @@ def relay_variant(relay, state: tuple[tuple[str, str], ...]) -> Variant:
     scratch = tuple((part, dtype, ("rows", blocks)) for part, dtype in state)
     return Variant(
         "relay",
-        f"not across and not hip and {'itemsize <= 2 and ' if kinds else ''}"
+        f"not across and relays and {'itemsize <= 2 and ' if kinds else ''}"
         f"{'cols % 8 == 0 and ' if 'moments' in kinds else ''}{least} < cols <= 2**22 and rows * cols > 2**25",
         "x does not fit in L2, but what lies between its two reads does",
         (
@@ -128,7 +128,7 @@ def relay_variant(relay, state: tuple[tuple[str, str], ...]) -> Variant:
         (Launch(relay.name, (f"({tiles(row)} + 1) * {blocks} + AHEAD",)),),
         (*scratch, (own, "i32", (f"1 + {tiles(row)}",))),
         ((own, own),),
-        requires="not hip and 0 < cols <= 2**22",  # a lane for each block of a row
+        requires="relays and 0 < cols <= 2**22",  # a lane for each block of a row
     )
 
 

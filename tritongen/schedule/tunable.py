@@ -30,7 +30,7 @@ MOST_WARPS = 16  # where they are more than the rules say
 # Of calls that rules are asked for: sizes from a few to many, elements of all widths, one kind of device.
 SIZES = (1, 2, 8, 32, 128, 512, 1024, 4096, 8192, 16384, 32768, 1 << 20)
 BYTES = (1, 2, 4, 8)
-DEVICE = {"sms": 132, "shared": 227, "hip": False, "tma": True}
+DEVICE = {"sms": 132, "shared": 227, "relays": True, "tma": True}
 # Terms of a step of tl.dot that the proof forces: where factors follow from 8 bits, Triton 3.6 gets fewer wrong.
 LEAST_TERMS = 32
 

@@ -31,7 +31,7 @@ from tritongen.runtime.choosers import Chooser, choosers
 from tritongen.runtime.load import load_text
 from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.shapes import random_arguments
-from tritongen.trace import Calls, Choice, trace
+from tritongen.trace import H200, Calls, Choice, at_hand, trace
 from tritongen.tune.candidates import Candidate, candidates, check_clause, device_limits
 
 WORTH = 0.98  # less than 2% is within what the clocks do between two runs
@@ -96,10 +96,7 @@ def _taken(
 
 
 def _traced(module: ModuleType, plan: Plan, args: dict[str, Any], device: str) -> Calls:
-    if device != "cuda":
-        return trace(module, plan.op.name, args)
-    sms = torch.cuda.get_device_properties("cuda").multi_processor_count
-    return trace(module, plan.op.name, args, sms)
+    return trace(module, plan.op.name, args, at_hand() if device == "cuda" else H200)
 
 
 def _try_step(
@@ -113,8 +110,7 @@ def _try_step(
     timer: Timer | None,
 ) -> list[Trial]:
     step = next(s for s in plan.steps if s.name == choice.step)
-    facts = {"hip": torch.version.hip is not None, **choice.facts}
-    tried = candidates(plan.op, step, chooser, facts, device_limits())
+    tried = candidates(plan.op, step, chooser, choice.facts, device_limits())
     bound = "tf32" in words_of(plan.op)
     verdicts: list[Comparison] = []
     sound: dict[str, Call] = {}

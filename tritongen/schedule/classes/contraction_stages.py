@@ -23,9 +23,7 @@ from tritongen.schedule.rules import conjuncts, evaluate, names
 
 # KiB of shared memory that a program may have: CDNA 3; Ada, and Ampere and Blackwell of consumers; A100; H100 and newer.
 ROOMS = (64, 99, 163, 227)
-DESCRIBED = frozenset(
-    {"tma", "patched", "one_tap"}
-)  # what takes descriptors asks for the last of these
+DESCRIBED = frozenset({"tma", "patched", "one_tap"})  # takes descriptors, which ask for the last
 BARRIERS = 1024  # and what else is small: rows and columns on their way to other registers
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 STRIPS = 3  # of BLOCK_M rows, in one tile of the skeleton `strips`
