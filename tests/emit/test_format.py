@@ -91,3 +91,10 @@ def test_modules_of_drawn_specs():
         formatted += 1
         holds(raw)
     assert formatted > 20
+
+
+def test_a_head_that_black_leaves_alone_may_be_long():
+    """Its last line ends with a comment: without a body behind it black could not read it."""
+    names = ", ".join(f"{name}_of_the_operand" for name in "abcdef")
+    text = f"def f(\n    {names},\n):  # fmt: skip\n    return a_of_the_operand\n"
+    assert format_source(text) == text

@@ -68,7 +68,7 @@ def _by_black(text: str) -> str:
     before = after = ""
     if bare.startswith("@") and "\ndef " not in bare:
         after = "def f():\n    pass\n"
-    elif bare.endswith(":"):
+    elif re.search(":( *#.*)?$", bare):
         after = "    pass\n"
     if bare.startswith("elif "):
         before = "if x:\n    pass\n"

@@ -101,7 +101,8 @@ def dims(x: torch.Tensor, y: torch.Tensor) -> list[tuple[int, int, int]]:
 
 @triton.jit
 def _copy(
-    x_ptr, y_ptr, n1, n2, rows, cols, width, x_0, x_1, x_2, x_row, x_col, y_0, y_1, y_2, y_row, y_col,
+    x_ptr, y_ptr, n1, n2, rows, cols, width, x_0, x_1, x_2, x_row, x_col, y_0, y_1, y_2, y_row,
+    y_col,
     WIDE_X: tl.constexpr, WIDE_Y: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A tile of ROWS x BLOCK elements; a row has `cols` to load, and `width` to store, so that stores are wide."""

@@ -29,13 +29,10 @@ def multiprocessors(device: torch.device) -> int:
 
 @cache
 def shared_memory(device: torch.device) -> int:
-    """KiB of shared memory that a program may have; the interpreter pretends to have as much as Hopper."""
+    """KiB of shared memory that Triton lets a program have; the interpreter pretends to have as much as Hopper."""
     if device.type != "cuda":
         return 227
-    found = torch.cuda.get_device_properties(device)
-    return (
-        max(getattr(found, "shared_memory_per_block_optin", 0), found.shared_memory_per_block) >> 10
-    )
+    return triton.compiler.max_shared_mem(device.index) >> 10
 
 
 @cache

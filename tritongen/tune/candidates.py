@@ -188,9 +188,6 @@ def shrunk(
 
 def device_limits() -> Device:
     """Of the GPU at hand."""
-    import torch
+    from tritongen.trace import at_hand
 
-    from tritongen.lib import shared_memory
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return Device(shared_memory(device) << 10)
+    return Device(at_hand().shared << 10)
