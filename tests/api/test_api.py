@@ -72,7 +72,7 @@ def test_same_text_same_object_and_fast():
     start = time.process_time()
     for _ in range(1000):
         assert tritongen.compile_expr("max(x, 0) + 1") is f
-    assert (time.process_time() - start) / 1000 < 40e-6
+    assert (time.process_time() - start) / 1000 < 20e-6
 
 
 def test_a_new_expression_is_quick():
@@ -82,7 +82,7 @@ def test_a_new_expression_is_quick():
         start = time.process_time()
         tritongen.compile_expr(f"sigmoid(x) * {k} + z")(torch.ones(2), torch.ones(2))
         spent.append(time.process_time() - start)
-    assert min(spent) < 0.1
+    assert min(spent) < 0.05
 
 
 def test_a_gradient_is_derived_when_it_is_first_wanted(monkeypatch):

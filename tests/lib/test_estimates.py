@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritongen import lib
-from tritongen.schedule import rules
+from tritongen.runtime import choosers
+from tritongen.schedule import rules, tiles
 
 NUMBERS = st.tuples(*[st.integers(0, 1 << 20)] * 3)
 
@@ -30,6 +31,13 @@ def test_parts_keep_programs_busy_and_have_work(numbers):
     shared = lib.spread(programs, tiles, steps)
     assert shared & (shared - 1) == 0 and shared < 2 * max(1, steps)
     assert shared * tiles >= programs or shared >= steps or not tiles
+
+
+def test_the_numbers_of_a_tile_stand_in_one_order():
+    """As the plan's printer, the reader of choosers and the library take them."""
+    names = [n for n in lib.tile(1, 2, 3, 4, 5) if n != "GROUP_M"]
+    assert [*tiles.TILE] == [*choosers.TILE] == names
+    assert [lib.tile(1, 2, 3, 4, 5)[n] for n in names] == [1, 2, 3, 4, 5]
 
 
 def test_the_least_of_those_that_may_run():

@@ -47,6 +47,13 @@ def test_a_module_of_another_version_is_refused_with_the_remedy():
         load_text("f_of_another_version", raw.replace(f"lib={lib.VERSION}", "lib=0"))
 
 
+def test_only_entries_of_a_config_are_named_where_they_stand():
+    allow.walk("def f(n):\n    return dict(BLOCK=(BLOCK := n), num_warps=(num_warps := 4))\n")
+    for name in ("lib", "n", "f", "tl"):
+        with pytest.raises(allow.NotAllowed):
+            allow.walk(f"def f(n):\n    return dict(BLOCK=({name} := n))\n")
+
+
 def test_a_module_calls_what_the_library_has():
     allow.walk("def f(x):\n    return lib.nan_max(x, x)\n")
     for text in ("lib.nothing(x)", "lib._copy(x)", "lib.torch.load(x)"):

@@ -66,6 +66,12 @@ def test_zeros_stand_behind_the_channels_of_a_copy(x, dtype, multiple):
         assert torch.equal(converted(x, torch.float32), x.float())
 
 
+def test_zeros_stand_behind_channels_of_six_dims_no_two_of_which_are_one():
+    x = torch.arange(4**6).reshape(4, 4, 4, 4, 4, 4)[::2, ::2, ::2, ::2, ::2, :3]
+    whole = padded(x, 4)
+    assert torch.equal(whole[..., :3], x) and not whole[..., 3:].any()
+
+
 def test_a_view_is_no_copy_and_an_empty_tensor_none():
     x = torch.arange(24).reshape(4, 6)
     assert reshaped(x[:, :3], 4, 3, 1).data_ptr() == x.data_ptr()

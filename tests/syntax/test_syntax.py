@@ -29,12 +29,13 @@ SPECS = sorted([*ROOT.glob("specs/*.op"), *ROOT.glob("grammar/*.op")])
 
 def one(call, *args) -> Diagnostic:
     """The only finding; it came quickly, shows where, and renders."""
-    begin = time.process_time()
-    with pytest.raises(SpecError) as caught:
-        call(*args)
-    assert (
-        time.process_time() - begin < 3
-    )  # a sixth of one alone; a large process collects garbage meanwhile
+    spent = []
+    while len(spent) < 3 and min(spent, default=1) >= 1:  # once, 0.16 s of it took 1.07
+        begin = time.process_time()
+        with pytest.raises(SpecError) as caught:
+            call(*args)
+        spent.append(time.process_time() - begin)
+    assert min(spent) < 1
     (finding,) = caught.value.diagnostics
     assert finding.span is None or str(caught.value).count("-->") == 1
     assert len(str(caught.value)) < 1500

@@ -12,6 +12,7 @@ import torch
 import triton
 
 from tritongen import explain, lib, pipeline, trace
+from tritongen.lib import copies
 from tritongen.runtime import tuned
 from tritongen.runtime.choosers import choosers
 from tritongen.runtime.load import load_text
@@ -403,7 +404,7 @@ def test_tune_store_and_use(tmp_path):
     ("column_sum", [dict(x=(n, 4096)) for n in (272, 400, 512)], 1),
     ("cumsum", [dict(x=(n, 4096)) for n in (5008, 6016, 8192)], 1),
     ("softmax", [dict(x=(n, 1 << 20)) for n in (5, 6, 8)], 2),
-    ("conv2d", [dict(x=(n, 64, 16, 16), w=(64, 64, 3, 3), b=(64,)) for n in (272, 400, 512)], 1),
+    ("conv2d", [dict(x=(n, 64, 16, 16), w=(64, 64, 3, 3), b=(64,)) for n in (272, 400, 512)], 3),
 ])  # fmt: skip
 def test_one_size_bucket_is_one_compile(name, shapes, kernels):
     """Counted: what Triton's JIT compiles anew for sm_90, over calls whose sizes round up alike.
@@ -415,13 +416,11 @@ def test_one_size_bucket_is_one_compile(name, shapes, kernels):
     built = built_of(name)
     module = load_text(f"{name}_{os.urandom(4).hex()}", built.raw)
     used = {}
+    copies._copy.device_caches.clear()  # the library's: what other tests compiled does not count
     for shape in shapes:
         args = {k: torch.empty(s, dtype=torch.bfloat16, device="meta") for k, s in shape.items()}
         for launch in trace.trace(module, name, args).launches:
-            if (
-                launch.kernel.fn.__module__ == module.__name__
-            ):  # what the library copies is anybody's
-                trace.compile_launch(launch, "sm_90")
-                used[launch.kernel.fn.__name__] = launch.kernel
+            trace.compile_launch(launch, "sm_90")
+            used[launch.kernel.fn.__name__] = launch.kernel
     compiled = sum(len(c[0]) for kernel in used.values() for c in kernel.device_caches.values())
-    assert len(used) == kernels and compiled == kernels
+    assert compiled == kernels

@@ -7,6 +7,7 @@ ever fail, this walk finds the import, call or attribute that no template holds.
 from __future__ import annotations
 
 import ast
+import re
 
 from tritongen.emit import library, walked
 
@@ -16,7 +17,7 @@ BARE_CALLS = {
 }  # fmt: skip
 REFUSED = (
     ast.Import, ast.ImportFrom, ast.Lambda, ast.AsyncFunctionDef, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Await, ast.Yield,
-    ast.YieldFrom, ast.Delete, ast.AsyncFor, ast.AsyncWith, ast.While,
+    ast.YieldFrom, ast.NamedExpr, ast.Delete, ast.AsyncFor, ast.AsyncWith, ast.While,
 )  # fmt: skip
 
 
@@ -53,6 +54,8 @@ def _allowed(node: ast.AST, own: set[str]) -> bool:
             if name == "getattr":
                 return isinstance(args[0], ast.Name) and args[0].id == "tl"
             return name in BARE_CALLS or name in own
+        case ast.NamedExpr(ast.Name(name)):
+            return re.fullmatch("[A-Z_]+|num_warps|num_stages", name) is not None  # of a config
         case ast.While(test=ast.Compare(), body=[ast.Pass()]):
             return True  # a program waits for others
         case ast.Lambda(args=ast.arguments(args=[ast.arg(arg="META")]), body=ast.Tuple()):

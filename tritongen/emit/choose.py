@@ -21,9 +21,9 @@ from tritongen.emit.view import call_lines, in_groups
 from tritongen.schedule import rules
 from tritongen.schedule.estimates import COLUMNS, in_turn, shared
 from tritongen.schedule.plan import Step, Variant
+from tritongen.schedule.tiles import TILE
 
 HOST_FUNCTIONS = {name: f"lib.{name}" for name in rules.FUNCTIONS.keys() - {"min", "max"}}
-TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")  # as `lib.tile` takes them
 LONG = 84  # characters of what is better read on a line of its own
 ROW = 92  # of what stands 8 columns in
 

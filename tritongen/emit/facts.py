@@ -1,10 +1,9 @@
 """The facts of one call that `choose`, grids and scratch speak of, as the launch function works them out.
 
-    M = x.shape[0] * x.shape[1]
-    across = x.stride(0) < x.stride(1)
     sms = lib.multiprocessors(x.device)
+    variant, config = choose_matmul(M=M, ..., tma=lib.takes_tiles(a, b), sms=sms)
 
-A fact that no rule of the step asks for is not printed. What is launched with them is in `launch.py`.
+One that a grid speaks of, or that is long, has a line; others stand in the call. What no rule of the step asks for is not printed. What is launched with them is in `launch.py`.
 """
 
 from __future__ import annotations

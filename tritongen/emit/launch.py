@@ -86,8 +86,8 @@ def launch_view(
     which = "_" if len(branches) == 1 else "variant"
     call = call_lines(f"{which}, config = choose_{step.name}", given)
     precision = precision_lines(step, kernels)
-    packing, branches, named = with_names(step, packing, branches)
-    body = [*view_lines, *precision, *facts, *call, *named, *lines, *packing]
+    packing, branches, entries = with_names(step, packing, branches)
+    body = [*view_lines, *precision, *facts, *call, *entries, *lines, *packing]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(context.measured, everything)
     opening += batch_lines(context.measured, everything)

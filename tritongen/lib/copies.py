@@ -63,8 +63,9 @@ def copied(x: torch.Tensor, y: torch.Tensor, behind: int) -> torch.Tensor:
     """
     *outer, (cols, x_col, y_col) = dims(x, y)
     if len(outer) > 4:
-        after = y.storage_offset() + y.shape[-1]
-        y.as_strided((*y.shape[:-1], behind), y.stride(), after).zero_()
+        if behind:
+            after = y.storage_offset() + y.shape[-1]
+            y.as_strided((*y.shape[:-1], behind), y.stride(), after).zero_()
         return y.copy_(x)
     if y.numel() == 0:
         return y

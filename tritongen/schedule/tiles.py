@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from tritongen.schedule.plan import Rule
 
+TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")  # as `lib.tile` takes them
+
 
 def tile(
     m: Rule,
