@@ -32,7 +32,8 @@ def shared_memory(device: torch.device) -> int:
     """KiB of shared memory that Triton lets a program have; the interpreter pretends to have as much as Hopper."""
     if device.type != "cuda":
         return 227
-    return triton.compiler.max_shared_mem(device.index) >> 10
+    properties = triton.runtime.driver.active.utils.get_device_properties(device.index)
+    return properties["max_shared_mem"] >> 10
 
 
 @cache
