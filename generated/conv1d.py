@@ -626,6 +626,7 @@ def choose_conv1d(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
+        and (channels == 1 or not channels_last)
         and line % 2 == 0
         and 1 <= apart <= 8
         and lib.pow2(apart) == apart
@@ -641,7 +642,12 @@ def choose_conv1d(
             num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
         )  # fmt: skip
     # a window small enough to unroll
-    if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+    if (
+        N < 8
+        and (channels == 1 or not channels_last)
+        and 0 < terms <= 128
+        and max(lines, reach) < 1 << 30
+    ):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,
@@ -1933,7 +1939,12 @@ def choose_conv1d_backward_dx(
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(lanes), BLOCK), 256 // terms)),
         )  # fmt: skip
     # a window small enough to unroll
-    if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+    if (
+        N < 8
+        and (channels == 1 or not channels_last)
+        and 0 < terms <= 128
+        and max(lines, reach) < 1 << 30
+    ):
         return "window", dict(
             BLOCK=(BLOCK := max(1, min(128, lib.pow2(cols)))), ROWS=max(1, 64 // BLOCK),
             num_warps=4 if BLOCK > 64 else 1,

@@ -176,7 +176,8 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
     """Computes loss by the variant that fits, unchecked."""
     N, V = x.shape
     variant, config = choose_cross_entropy(
-        rows=N, cols=V, across=False, aligned=V * x.element_size() % 8 == 0,
+        rows=N, cols=V, across=0 < x.stride(0) < x.stride(1),
+        aligned=math.gcd(V, x.stride(0)) * x.element_size() % 8 == 0,
         sms=lib.multiprocessors(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]

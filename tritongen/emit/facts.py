@@ -17,6 +17,7 @@ from tritongen.emit.matrices import SIDES, matrix_order, matrix_text
 from tritongen.emit.sizes import bare
 from tritongen.emit.text import launch_text, may_be_f64, tuple_text
 from tritongen.ir.algebra import indices, poly
+from tritongen.ir.nodes import BATCH
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import reads, tensors_read
@@ -192,6 +193,13 @@ def _tiled(step: Step, views: dict[str, View]) -> tuple[str, int, int] | None:
         cols = [k for k, run in enumerate(view.runs) if set(run) & col]
         if rows and cols:
             return view.tensor, rows[-1], cols[-1]
+    # One that is gathered from as well has no view: `x[n, v]` beside `x[n, target[n]]`.
+    computed = {n.name for n in step.kernels[0].nests}
+    for read in (r for n in step.kernels[0].nests for r in reads(n.body)):
+        rows = [k for k, c in enumerate(read.coords) if indices(c) and indices(c) <= row]
+        cols = [k for k, c in enumerate(read.coords) if indices(c) and indices(c) <= col]
+        if rows and cols and read.tensor not in computed and BATCH not in row | col:
+            return read.tensor, rows[-1], cols[-1]
     return None
 
 
