@@ -645,7 +645,11 @@ def choose_attention_m(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -662,7 +666,8 @@ def choose_attention_m(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * sms else 2048),
+        ROWS=32 if across else 1, num_warps=8 if across else BLOCK // 512,
     )  # fmt: skip
 
 
@@ -2111,7 +2116,11 @@ def choose_attention_backward_m(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -2128,7 +2137,8 @@ def choose_attention_backward_m(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * sms else 2048),
+        ROWS=32 if across else 1, num_warps=8 if across else BLOCK // 512,
     )  # fmt: skip
 
 
@@ -2201,7 +2211,11 @@ def choose_attention_backward_do_sum(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)

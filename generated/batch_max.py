@@ -188,7 +188,11 @@ def choose_batch_max_float(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -273,7 +277,11 @@ def choose_batch_max_int(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -587,11 +595,15 @@ def choose_batch_max_backward_y_at(
     BLOCK = (
         32
         if across
-        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        else (
+            (512 if cols <= 32768 else 4096)
+            if not aligned
+            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+        )
     )
     return "loop", dict(
         BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 

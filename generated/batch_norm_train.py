@@ -369,15 +369,10 @@ def choose_batch_norm_train(
         )  # fmt: skip
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )  # fmt: skip
     # any width
     return "loop", dict(
@@ -1206,7 +1201,11 @@ def choose_batch_norm_train_backward_deps(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4

@@ -1171,7 +1171,7 @@ def choose_conv_group_norm_silu_y(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
     )  # fmt: skip
 
 
@@ -2718,7 +2718,7 @@ def choose_conv_group_norm_silu_forward_y(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
     )  # fmt: skip
 
 
@@ -4920,7 +4920,11 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -5036,7 +5040,11 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)

@@ -155,20 +155,20 @@ def choose_cross_entropy(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * sms else 2048),
+        ROWS=32 if across else 1, num_warps=8 if across else BLOCK // 512,
     )  # fmt: skip
 
 
@@ -529,22 +529,25 @@ def choose_cross_entropy_backward(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )  # fmt: skip
     # any width
+    BLOCK = (
+        256
+        if across
+        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
+    )
     return "loop", dict(
-        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=32 if across else 1,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 

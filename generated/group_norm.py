@@ -501,7 +501,7 @@ def choose_group_norm(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
     )  # fmt: skip
 
 
@@ -1924,7 +1924,11 @@ def choose_group_norm_backward_dy_rsqrt_sum(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -2015,7 +2019,11 @@ def choose_group_norm_backward_dvar_sum(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)

@@ -139,7 +139,11 @@ def choose_huber(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -564,7 +568,11 @@ def choose_huber_backward(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -580,10 +588,14 @@ def choose_huber_backward(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    BLOCK = (
+        32
+        if across
+        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
+    )
     return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if across else 1,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 

@@ -414,23 +414,23 @@ def choose_instance_norm(
             LANES=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(4, lib.pow2(cols))
-        num_warps = (
-            max(4, BLOCK // 512)
-            if not aligned and BLOCK <= 16384
-            else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+    if (
+        not channels_last
+        and 0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         return "rows", dict(
-            BLOCK=BLOCK, ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
-            num_warps=num_warps,
+            BLOCK=(BLOCK := max(4, lib.pow2(cols))),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )  # fmt: skip
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
+            BLOCK=(BLOCK := 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
             ROWS=32 if across else 1,
-            num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
+            num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
@@ -465,7 +465,7 @@ def choose_instance_norm(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
     )  # fmt: skip
 
 
@@ -1510,7 +1510,12 @@ def choose_instance_norm_backward_mu_sum(
             LANES=max(PARTS, 256), num_warps=8,
         )  # fmt: skip
     # a row fits in registers
-    if not channels_last and 0 < cols <= 32768 and not across:
+    if (
+        not channels_last
+        and 0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -1524,9 +1529,9 @@ def choose_instance_norm_backward_mu_sum(
     # any width
     if not channels_last:
         return "loop", dict(
-            BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
+            BLOCK=(BLOCK := 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
             ROWS=32 if across else 1,
-            num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
+            num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
     if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
@@ -1561,7 +1566,7 @@ def choose_instance_norm_backward_mu_sum(
         )  # fmt: skip
     # any width
     return "channels_loop", dict(
-        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8,
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8 if across else 8,
     )  # fmt: skip
 
 

@@ -871,9 +871,16 @@ def choose_int8_linear_backward_dsx(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
             if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            else (
+                max(2, 2048 // BLOCK)
+                if BLOCK <= 1024
+                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
+            )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=ROWS,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -945,9 +952,16 @@ def choose_int8_linear_backward_dsw(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
             if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            else (
+                max(2, 2048 // BLOCK)
+                if BLOCK <= 1024
+                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
+            )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=ROWS,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,

@@ -260,22 +260,36 @@ def choose_layer_norm(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
-    if 0 < cols <= 16384 and not across:
+    if (
+        0 < cols <= 16384
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
             if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            else (
+                max(2, 2048 // BLOCK)
+                if BLOCK <= 1024
+                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
+            )
         )
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
-        )  # fmt: skip
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 512
+                else 2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8
+            )
+        )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
     return "loop", dict(
-        BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
+        BLOCK=(BLOCK := 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
         ROWS=32 if across else 1,
-        num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -928,14 +942,21 @@ def choose_layer_norm_backward_mu_sum(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
             if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            else (
+                max(2, 2048 // BLOCK)
+                if BLOCK <= 1024
+                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
+            )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=ROWS,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+        )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
+        BLOCK=(BLOCK := 256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768),
         ROWS=32 if across else 1,
-        num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -1032,9 +1053,16 @@ def choose_layer_norm_backward_dw(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
             if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            else (
+                max(2, 2048 // BLOCK)
+                if BLOCK <= 1024
+                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
+            )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=ROWS,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -1116,7 +1144,11 @@ def choose_layer_norm_backward_deps(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4

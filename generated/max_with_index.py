@@ -260,11 +260,15 @@ def choose_max_with_index_float(
     BLOCK = (
         32
         if across
-        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        else (
+            (512 if cols <= 32768 else 4096)
+            if not aligned
+            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+        )
     )
     return "loop", dict(
         BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -354,11 +358,15 @@ def choose_max_with_index_int(
     BLOCK = (
         32
         if across
-        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        else (
+            (512 if cols <= 32768 else 4096)
+            if not aligned
+            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+        )
     )
     return "loop", dict(
         BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -648,11 +656,15 @@ def choose_max_with_index_backward_v_at(
     BLOCK = (
         32
         if across
-        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        else (
+            (512 if cols <= 32768 else 4096)
+            if not aligned
+            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+        )
     )
     return "loop", dict(
         BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 

@@ -218,22 +218,40 @@ def choose_rms_norm(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # rows fit in registers
-    if 0 < cols <= 16384 and not across:
+    if (
+        0 < cols <= 16384
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
             if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            else (
+                max(2, 2048 // BLOCK)
+                if BLOCK <= 1024
+                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
+            )
         )
-        return "rows", dict(
-            BLOCK=BLOCK, ROWS=ROWS,
-            num_warps=4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
-        )  # fmt: skip
+        num_warps = (
+            4
+            if BLOCK <= 32
+            else (
+                1
+                if BLOCK <= 512
+                else 2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8
+            )
+        )
+        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
     # any width
+    BLOCK = (
+        32
+        if across
+        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
+    )
     return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if across else 1,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -849,14 +867,25 @@ def choose_rms_norm_backward_ms_sum(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
             if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            else (
+                max(2, 2048 // BLOCK)
+                if BLOCK <= 1024
+                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
+            )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=ROWS,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+        )  # fmt: skip
     # any width
+    BLOCK = (
+        32
+        if across
+        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
+    )
     return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if across else 1,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -957,9 +986,16 @@ def choose_rms_norm_backward_dgain(
         ROWS = (
             max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
             if BLOCK <= 512
-            else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            else (
+                max(2, 2048 // BLOCK)
+                if BLOCK <= 1024
+                else 4 if BLOCK <= (4096 if aligned else 2048) else 1
+            )
         )
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=2 if BLOCK <= 1024 else 8)
+        return "rows", dict(
+            BLOCK=BLOCK, ROWS=ROWS,
+            num_warps=2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8,
+        )  # fmt: skip
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8,
@@ -1040,7 +1076,11 @@ def choose_rms_norm_backward_deps(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4

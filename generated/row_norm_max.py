@@ -207,7 +207,11 @@ def choose_row_norm_max(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -223,10 +227,14 @@ def choose_row_norm_max(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    BLOCK = (
+        32
+        if across
+        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
+    )
     return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if across else 1,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -684,11 +692,15 @@ def choose_row_norm_max_backward_y_max_at(
     BLOCK = (
         32
         if across
-        else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        else (
+            (512 if cols <= 32768 else 4096)
+            if not aligned
+            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+        )
     )
     return "loop", dict(
         BLOCK=BLOCK, ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
-        num_warps=8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8,
+        num_warps=8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4,
     )  # fmt: skip
 
 
@@ -766,7 +778,11 @@ def choose_row_norm_max_backward_dx(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -778,10 +794,14 @@ def choose_row_norm_max_backward_dx(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    BLOCK = (
+        32
+        if across
+        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
+    )
     return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if across else 1,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 

@@ -224,7 +224,11 @@ def choose_softmax(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             4
@@ -240,10 +244,14 @@ def choose_softmax(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    BLOCK = (
+        256
+        if across
+        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
+    )
     return "loop", dict(
-        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=32 if across else 1,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 
@@ -570,7 +578,11 @@ def choose_softmax_backward(
             num_warps=4 if BLOCK <= 16 else 8,
         )  # fmt: skip
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if (
+        0 < cols <= 32768
+        and not across
+        and (aligned or cols <= 8192 or 4 * cols > 3 * lib.pow2(cols))
+    ):
         BLOCK = max(4, lib.pow2(cols))
         num_warps = (
             max(4, BLOCK // 512)
@@ -582,10 +594,14 @@ def choose_softmax_backward(
             num_warps=num_warps,
         )  # fmt: skip
     # any width
+    BLOCK = (
+        32
+        if across
+        else (4096 if cols <= 24576 else 8192) if not aligned else 16384 if cols <= 65536 else 32768
+    )
     return "loop", dict(
-        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
+        BLOCK=BLOCK, ROWS=64 if across else 1,
+        num_warps=8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32,
     )  # fmt: skip
 
 

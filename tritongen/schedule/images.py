@@ -66,13 +66,12 @@ def with_images(
     parts = tuple(turned(k) for k in general.parts)
     finish, resident, loop = map(turned, (general.finish, general.resident, general.loop))
     known = ("channels_last",) if channels else ("channels_last", "across")
-    split, held = split_variant(parts, finish, state, False), resident_variants(
-        resident, columns, False, alone
-    )
+    split = split_variant(parts, finish, state, False)
+    held = resident_variants(resident, columns, False, alone, not alone)
     first = grouped_variants(split, held) if channels else (split, *held)
     more = (
         *first,
-        loop_variant(loop, False, False),
+        loop_variant(loop, False, False, walked=False),
     )  # long blocks would spill the digits of columns
     # Else the result cannot be seen as rows.
     kept = tuple(

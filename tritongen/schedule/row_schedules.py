@@ -9,6 +9,12 @@ from __future__ import annotations
 from tritongen.schedule.plan import Axis, Launch, Variant
 
 IN_REGISTERS = "0 < cols <= 32768"  # masked lanes would reach the folds of an empty row
+# Rows that are not aligned: lanes load an element each, and pay for masked ones, so one that leaves a quarter of its block
+# is walked instead. Beside a tile that is stored, folds in pairs, and single ones; not two tiles and a gain, which are
+# walked three times: layer_norm's gradient of 16,001 x 11,349 in bf16 2,011 us, by the loop 2,754.
+STORED = " and (aligned or cols <= 8192 or 4 * cols > 3 * pow2(cols))"
+PAIRED = " and (aligned or cols <= 4096 or cols <= 8192 and 4 * cols > 3 * pow2(cols))"
+SINGLE = " and (aligned or cols <= 8192 or cols <= 16384 and 4 * cols > 3 * pow2(cols))"
 
 
 def tiles(row: Axis, size: str = "ROWS") -> str:
@@ -203,7 +209,9 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
     return tuple(found)
 
 
-def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tuple[Variant, ...]:
+def resident_variants(
+    resident, columns: bool, counts: bool, alone: bool, several: bool, odd: str = ""
+) -> tuple[Variant, ...]:
     """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
 
     An empty row goes to the loop, which has no masked lanes to keep out of its folds. Without column
@@ -214,6 +222,12 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
     93, 99 and 99% of copy (2,048 in two warps 90, 97, 99), layer_norm 98 and 99; not beside other operands along
     the rows, where Triton 3.6 turns tiles within the warp, and `min` over bf16 was wrong on an H200. A softmax of 16,384 in 16
     warps reaches 92%, of 32,768 in 32 warps 75: 85 and 71 with an exp of twice the instructions.
+
+    `several`: whether more than one operand is a tile. `odd`: which rows that are not aligned are held, "" for all. By the
+    loop instead, bf16 on one H200, us:
+    logsumexp of 11,349 columns 870, 416, of 16,385 320, 163, of 5,001 173, 124; softmax of 8,193 767, 595, of 11,349 998, 738, of
+    30,001 280, 303; rms_norm of 11,349 1,057, 962. Of 2,305 with a gain in one row a program of 4 warps 272 (in four of 8
+    402), layer_norm 418 (551).
     """
     row = resident.axes[0]
     # What is not aligned is loaded an element at a time, and few elements a thread hide that. 2^23 f32 and 2^25 bf16,
@@ -240,7 +254,7 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
     )
     if not columns:
         wide = "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"
-        if not alone:  # of two operands, 16 elements a thread
+        if several:  # 16 elements a thread
             wide = f"max(4, BLOCK // 512) if not aligned and BLOCK <= 16384 else {wide}"
         config = (
             block,
@@ -249,26 +263,29 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
         )
         rows_ = Variant(
             "rows",
-            f"0 < cols <= {'(128 if aligned else 512)' if counts else 32768} and not across",
+            f"0 < cols <= {'(128 if aligned else 512)' if counts else 32768} and not across{odd}",
             "a row fits in registers",
             config,
             launch,
             requires=IN_REGISTERS,
         )
         return across, rows_
-    height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1"
+    height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= (4096 if aligned else 2048) else 1"
     config = (
         block,
         ("ROWS", rows(row, height)),
-        ("num_warps", f"{one_warp(512)}2 if BLOCK <= 1024 else 8"),
+        (
+            "num_warps",
+            f"{one_warp(512)}2 if BLOCK <= 1024 else 4 if not aligned and 4096 <= BLOCK <= 8192 else 8",
+        ),
     )
-    when = "0 < cols <= 16384 and not across"
+    when = f"0 < cols <= 16384 and not across{odd}"
     why = "rows fit in registers"
     return across, Variant("rows", when, why, config, launch, requires=IN_REGISTERS)
 
 
-def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
-    """Any width.
+def loop_variant(loop, wide_tiles: bool, counts: bool, walked: bool = True) -> Variant:
+    """Any width. `walked`: whether these are whole rows as memory has them.
 
     Where a value over the tile is stored: layer_norm at 32,768 wide 79% with 16,384 columns in 16 warps
     (32,768: 65; held in registers 66), at 131,072 69% with 32,768 in 32 (16,384: 63). group_norm of
@@ -277,7 +294,9 @@ def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
     in 4 warps 89% at 65,536, of rows that are not aligned 512 in 2
     (f16 2000 x 6001 18 us, 8 x 128 58; bf16 32769 x 15991 331, as above 550), and 4,096 in 8 of longer ones (f16 721 x
     76503 67, 161). Of such rows, layer_norm of 700 x 131,071 358 us with 4,096 columns in 8 warps (as above 599), softmax
-    of 1500 x 40,001 131 with 8,192 in 16 (203), rms_norm of 700 x 50,001 in f32 135 (157). Across, argmax over the middle of [128, 4096, 4095] and
+    of 1500 x 40,001 131 with 8,192 in 16 (203), rms_norm of 700 x 50,001 in f32 135 (157); of 9,001 x 16,385 404 with
+    4,096 in 8 (512), logsumexp of it 163 with 2,048 in 4 (190). Of few rows an argmax of 512 x 489,952 191 with 4,096 in 8
+    (273), of 300 x 20,000 12 (17). Across, argmax over the middle of [128, 4096, 4095] and
     [64, 1024, 4096] in f32: 64 rows by 32 columns in 8 warps 94 and 101%, 64 x 16 92 and 102. Mean and max of the
     first, whose rows begin anywhere: 64 x 64 in 16 warps 95% (in 8 85), 32 x 64 in 16 95, 64 x 32 in 8 92 and 86,
     256 x 8 81; sums over dim 0 of [4096, 65536] in f32 and bf16 and of [4096, 65533] in f32 101, 95 and 91% (32 x 64
@@ -292,18 +311,20 @@ def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
     if col.tail:
         height, width, warps = height.replace("else 1", "else 4096 // BLOCK"), "4096", "8"
     elif wide_tiles:
-        odd, odd_warps = ("4096", "8") if moments else ("8192", "16")
+        odd = "4096" if moments else "(4096 if cols <= 24576 else 8192)"
         width = f"{odd} if not aligned else 16384 if cols <= 65536 else 32768"
-        warps = f"8 if across else {odd_warps} if not aligned else 16 if cols <= 65536 else 32"
+        warps = "8 if across else BLOCK // 512 if not aligned else 16 if cols <= 65536 else 32"
     elif counts:
         height = height.replace("else 1", "else 8 if cols <= 8192 and aligned else 1")
         odd = "512 if cols <= 32768 else 4096"
-        width = f"({odd}) if not aligned else 128 if cols <= 8192 else 1024"
-        warps = (
-            "8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8"
-        )
+        far_ = "4096 if rows < 8 * sms else 1024"
+        width = f"({odd}) if not aligned else 128 if cols <= 8192 else {far_}"
+        warps = "8 if across or BLOCK == 4096 else 2 if cols <= (8192 if aligned else 32768) else 4"
     else:
-        width, warps = "4096", "16 if across else 8" if single else "8"
+        many = "4096 if aligned or rows < 4 * sms else 2048"
+        width = many if paired and walked else "4096"
+        warps = "BLOCK // 512" if paired and walked else "8"
+        warps = f"{16 if single else 8} if across else {warps}" if single or paired else warps
     config = (
         ("BLOCK", block(col, far + width)),
         ("ROWS", rows(row, height)),

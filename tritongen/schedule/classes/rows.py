@@ -24,6 +24,9 @@ from tritongen.schedule.members import Group, gather_lines, is_reducer
 from tritongen.schedule.paired import pairs_of, state_of
 from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
 from tritongen.schedule.row_schedules import (
+    PAIRED,
+    SINGLE,
+    STORED,
     lanes_variant,
     lines_variants,
     loop_variant,
@@ -187,12 +190,17 @@ def make(name, group, stores, dims, facts) -> Step:
         counter = _free("turns", group.nests, dims)
         relays = (replace(kernel("relay", "relay", "whole", walked), counter=counter),)
     columns, alone = _has_columns(touched, group), is_alone(group)
+    tiled = len(tile_operands(group))
+    paired = any(level.pairs for level in levels)
+    odd = STORED if wide_tiles else PAIRED if paired else SINGLE
+    if col_axis.tail or counts or columns and tiled > 1:
+        odd = ""
     variants = (
         *(relay_variant(relay, state) for relay in relays),
         *((lanes_variant(finish, state, *in_lanes),) if in_lanes else ()),
         *lines_variants(*in_lines),
         split_variant(parts, finish, state, counts, along=bool(in_lanes)),
-        *resident_variants(resident, columns, counts, alone),
+        *resident_variants(resident, columns, counts, alone, tiled > 1, odd),
         loop_variant(loop, wide_tiles, counts),
     )
     kernels = (resident, *in_lines, loop, *relays, *parts, *in_lanes, finish)
@@ -261,6 +269,14 @@ def _numbers(row: Axis, col: Axis) -> tuple[tuple[str, Poly], ...]:
 def _writes_tile(group, stores) -> bool:
     row = {b.index for b in group.row}
     return any(n.name in stores and {b.index for b in n.box} != row for n in group.nests)
+
+
+def tile_operands(group) -> set[str]:
+    """The operands that are read along rows and columns."""
+    row, col = {b.index for b in group.row}, {b.index for b in group.col}
+    computed = {n.name for n in group.nests}
+    found = (r for n in group.nests for r in reads(n.body) if r.tensor not in computed)
+    return {r.tensor for r in found if (used := free_indices(r)) & row and used & col}
 
 
 def is_alone(group) -> bool:
