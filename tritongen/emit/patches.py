@@ -85,7 +85,8 @@ def open_patch(body: Body) -> Patch:
     binders: dict[Run, ir.Binder] = {(d.index,): d for d in m.digits}
     places = [run for run in body.kernel.tiles[0].runs if run in binders]
     columns, channel = tuple(d.index for d in n.digits), (k.digits[0].index,)
-    first = {run: f"corner_{run[0]}" for run in places} | {columns: "first_n", channel: "k"}
+    first = {run: body.names.free(f"corner_{run[0]}") for run in places}
+    first |= {columns: "first_n", channel: "k"}
     reach = {run: body.names.free(f"PATCH_{run[0].upper()}") for run in places}
     body.args.constants |= {side: side for side in reach.values()}
     return Patch(
@@ -114,14 +115,15 @@ def places_of(body: Body, patch: Patch) -> list[Place]:
     """What walks the dims of a patch: from the number of a tile to its corner, columns run fastest."""
     number = "patch" if body.kernel.lets else "tile"
     batched = bool(body.kernel.axes[0].digits) and not body.kernel.lets
-    names = [b.index for b in patch.places]
+    counts = [body.names.free(f"patches_{b.index}") for b in patch.places]
     found = []
     for k, b in enumerate(patch.places):
-        at = over(number, [*(f"patches_{name}" for name in names[k + 1 :]), "tiles_n"])
-        at += f" % patches_{b.index}" if k or batched else ""
+        at = over(number, [*counts[k + 1 :], "tiles_n"])
+        at += f" % {counts[k]}" if k or batched else ""
         inner = over("place", patch.sides[k + 1 :]) + (f" % {patch.sides[k]}" if k else "")
         extent = body.extent(b.hi - b.lo, b.index.upper())
-        found.append(Place(b.index, extent, patch.sides[k], at, inner))
+        corner = patch.first[b.index,]
+        found.append(Place(b.index, extent, patch.sides[k], counts[k], corner, at, inner))
     return found
 
 

@@ -73,6 +73,8 @@ class Place:
     name: str
     extent: str
     side: str  # how far a patch reaches
+    patches: str  # the name of how many there are along it
+    corner: str  # that of where one begins
     patch: str  # the number of a patch along it, by that of a tile
     inner: str  # the number of a place in its patch
 

@@ -87,6 +87,10 @@ def _widened(op: Op, args: Sequence[Expr], named: Mapping[str, Expr]) -> dict[Ke
                 more = {}
             case Read(tensor) if tensor in named:
                 more = _widened(op, (named[tensor],), named)
+            case Call("mul" | "div", (value, Const(1))) | Call("mul", (Const(1), value)):
+                more = _widened(op, (value,), named)  # as LLVM has it, too
+            case Call("add" | "sub", (value, Const(0))) | Call("add", (Const(0), value)):
+                more = _widened(op, (value,), named)
             case Call(fn, inner) if fn in SELECTED:
                 more = _widened(op, inner[1:] if fn == "where" else inner, named)
             case _:
