@@ -91,8 +91,8 @@ def choose_moe_linear(
     if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
-            SEGMENTS=max(1, lib.pow2(segments)),
+            (512 if itemsize <= 2 and M <= 32 and N <= 64 * sms else 256) // itemsize, 4,
+            4 if M <= 32 else 5, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -324,8 +324,8 @@ def choose_moe_linear_backward_dx(
     if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
-            SEGMENTS=max(1, lib.pow2(segments)),
+            (512 if itemsize <= 2 and M <= 32 and N <= 64 * sms else 256) // itemsize, 4,
+            4 if M <= 32 else 5, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
@@ -386,7 +386,8 @@ def choose_moe_linear_backward_dw(
     if shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
             max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
+            (512 if itemsize <= 2 and M <= 32 and N <= 64 * sms else 256) // itemsize, 4,
+            4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (

@@ -171,7 +171,8 @@ def test_patches(phases, operands):
     a, b, y = operands
     config = dict(BLOCK_M=16, BLOCK_N=32, BLOCK_K=16, PATCH_P=16, FLAT=False)
     number = "patch" if phases else "tile"
-    place = Place("p", "M", "PATCH_P", f"{number} // tiles_n", "place")
+    walked = ("patches_p", "corner_p", f"{number} // tiles_n", "place")
+    place = Place("p", "M", "PATCH_P", *walked)
     slots = dict(taps="1", divisor="1", inside="(p < M) & (n < N)", places=(place,))
     if phases:
         slots |= dict(phases=True, batches="1")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Fetch, walk
 from tritongen.schedule.classes import contraction_f32
 from tritongen.schedule.classes.contraction_operands import (
     converted,
@@ -492,7 +493,12 @@ def shallow(depth: str, sums: int, most: int) -> str:
 
 def by_pointers(kernel: KernelPlan, times: str, described: bool) -> tuple[Variant, ...]:
     share = columns(kernel)
-    deep = "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize"
+    bounds = (g.poly for g in kernel.nests[0].fold.guards)
+    # Triton 3.6 fails an assertion for 128 terms of f32 between bounds that operands hold.
+    half = (
+        "itemsize <= 2 and " if any(isinstance(a, Fetch) for b in bounds for a in walk(b)) else ""
+    )
+    deep = f"(512 if {half}M <= 32 and N <= 64 * sms else 256) // itemsize"
     launch = (Launch(kernel.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
     small = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     return (
