@@ -116,7 +116,7 @@ def variants(key: Key, device: str) -> dict[str, Any]:
         best = sorted(found, key=found.__getitem__)[:3]
         found |= {n: 1e6 * s for n, s in timed({n: calls[n] for n in best}, device).items()}
         choices = trace(module, op.name, metas(args)).choices
-        facts = {c.step: c.facts for c in choices}
+        facts = {c.step: {n: v for n, v in c.facts.items() if n != "gpu"} for c in choices}
         return {"choice": "+".join(c.variant for c in choices), "us": found, "facts": facts}
     finally:
         clear(device)

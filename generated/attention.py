@@ -468,10 +468,10 @@ def attention_o_combine(
 
 def choose_attention_s(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
+    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -479,17 +479,18 @@ def choose_attention_s(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -508,26 +509,26 @@ def choose_attention_s(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 163 and itemsize <= 2,
+        ("large", gpu.shared >= 163 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -542,12 +543,11 @@ def launch_attention_s(q, k_, s, scale) -> None:
     s = s.view(B * H, S, L)
     PRECISION = "ieee"
     batches = B * H
-    sms = lib.multiprocessors(k_.device)
+    gpu = lib.gpu(k_.device)
     variant, config = choose_attention_s(
         batches=batches, M=S, N=L, K=E, tma=lib.takes_tiles(q, k_), itemsize=q.element_size(),
         stored_bytes=s.element_size(), copied_bytes=lib.copied_bytes(q, k_.mT),
-        turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT),
-        shared=lib.shared_memory(k_.device), sms=sms,
+        turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     if variant in ("split", "split_small"):
@@ -557,7 +557,7 @@ def launch_attention_s(q, k_, s, scale) -> None:
         k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
-                config["PROGRAMS"] * sms,
+                config["PROGRAMS"] * gpu.sms,
                 PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
@@ -577,7 +577,9 @@ def launch_attention_s(q, k_, s, scale) -> None:
         k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         s_tiles = lib.tiles_to_store(s, BLOCK_M, BLOCK_N // 2)
         grid = (
-            min(config["PROGRAMS"] * sms, batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N)),
+            min(
+                config["PROGRAMS"] * gpu.sms, batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N)
+            ),
         )
         attention_s_persistent[grid](
             q_tiles, k_tiles, s_tiles, s, scale, B * H, S, L, E, *s.stride(),
@@ -591,7 +593,8 @@ def launch_attention_s(q, k_, s, scale) -> None:
         s_tiles = lib.tiles_to_store(s, BLOCK_M, BLOCK_N)
         grid = (
             min(
-                config["PROGRAMS"] * sms, batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(L, BLOCK_N)
+                config["PROGRAMS"] * gpu.sms,
+                batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
         attention_s_strips[grid](
@@ -624,15 +627,15 @@ def launch_attention_s(q, k_, s, scale) -> None:
 
 
 def choose_attention_m(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -666,7 +669,7 @@ def choose_attention_m(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * sms else 2048),
+        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * gpu.sms else 2048),
         ROWS=32 if across else 1, num_warps=8 if across else BLOCK // 512,
     )  # fmt: skip
 
@@ -683,8 +686,7 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
     rows = B * H * S
     variant, config = choose_attention_m(
         rows=rows, cols=L, across=0 < s.stride(0) < s.stride(1),
-        aligned=math.gcd(L, s.stride(0)) * s.element_size() % 8 == 0,
-        sms=lib.multiprocessors(s.device),
+        aligned=math.gcd(L, s.stride(0)) * s.element_size() % 8 == 0, gpu=lib.gpu(s.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -719,25 +721,25 @@ def launch_attention_m(q, k_, s, m_, o_sum2) -> None:
 
 
 def choose_attention_o(
-    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= (163 if itemsize <= 2 else 99)
+        gpu.shared >= (163 if itemsize <= 2 else 99)
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -745,33 +747,35 @@ def choose_attention_o(
         )  # fmt: skip
     # by pointers, in the widest tiles
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 2
         and M > 64
         and N > 128
-        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
+        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
     ):
         return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        shared >= (163 if itemsize <= 2 else 99)
+        gpu.shared >= (163 if itemsize <= 2 else 99)
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= (227 if itemsize <= 2 else 163) and itemsize <= 4 and M <= 64:
+    if gpu.shared >= (227 if itemsize <= 2 else 163) and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= (99 if itemsize <= 2 else 64)
+        gpu.shared >= (99 if itemsize <= 2 else 64)
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (
+            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
+        )
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -790,8 +794,7 @@ def launch_attention_o(q, k_, v, s, m_, o_sum2, o) -> None:
     PRECISION = "ieee"
     batches = B * H
     variant, config = choose_attention_o(
-        batches=batches, M=S, N=E, K=L, itemsize=v.element_size(),
-        shared=lib.shared_memory(m_.device), sms=lib.multiprocessors(m_.device),
+        batches=batches, M=S, N=E, K=L, itemsize=v.element_size(), gpu=lib.gpu(m_.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
@@ -899,7 +902,7 @@ def attention_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=2,
+    lib=3,
     allocate=allocate_attention,
     reference=attention_reference,
     precision=("matmul",),
@@ -1947,10 +1950,10 @@ def attention_backward_dscale_finish(
 
 def choose_attention_backward_s_sum(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
+    call = (batches, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -1958,17 +1961,18 @@ def choose_attention_backward_s_sum(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -1984,26 +1988,26 @@ def choose_attention_backward_s_sum(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(batches * lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 163 and itemsize <= 2,
+        ("large", gpu.shared >= 163 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -2018,12 +2022,11 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
     s_sum = s_sum.view(B * H, S, L)
     PRECISION = "ieee"
     batches = B * H
-    sms = lib.multiprocessors(k_.device)
+    gpu = lib.gpu(k_.device)
     variant, config = choose_attention_backward_s_sum(
         batches=batches, M=S, N=L, K=E, tma=lib.takes_tiles(q, k_), itemsize=q.element_size(),
         stored_bytes=s_sum.element_size(), copied_bytes=lib.copied_bytes(q, k_.mT),
-        turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT),
-        shared=lib.shared_memory(k_.device), sms=sms,
+        turned_bytes=lib.turned_bytes(k_.mT), wide=lib.are_wide(q, k_.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     if variant in ("split", "split_small"):
@@ -2033,7 +2036,7 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
             min(
-                config["PROGRAMS"] * sms,
+                config["PROGRAMS"] * gpu.sms,
                 PARTS * batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
@@ -2052,7 +2055,9 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         k_tiles, k_turned = lib.tiles(k_.mT, BLOCK_K, BLOCK_N, by_columns=True)
         s_sum_tiles = lib.tiles_to_store(s_sum, BLOCK_M, BLOCK_N // 2)
         grid = (
-            min(config["PROGRAMS"] * sms, batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N)),
+            min(
+                config["PROGRAMS"] * gpu.sms, batches * lib.cdiv(S, BLOCK_M) * lib.cdiv(L, BLOCK_N)
+            ),
         )
         attention_backward_s_sum_persistent[grid](
             q_tiles, k_tiles, s_sum_tiles, s_sum, B * H, S, L, E, *s_sum.stride(),
@@ -2065,7 +2070,8 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
         s_sum_tiles = lib.tiles_to_store(s_sum, BLOCK_M, BLOCK_N)
         grid = (
             min(
-                config["PROGRAMS"] * sms, batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(L, BLOCK_N)
+                config["PROGRAMS"] * gpu.sms,
+                batches * lib.cdiv(S, 3 * BLOCK_M) * lib.cdiv(L, BLOCK_N),
             ),
         )
         attention_backward_s_sum_strips[grid](
@@ -2095,15 +2101,15 @@ def launch_attention_backward_s_sum(q, k_, s_sum) -> None:
 
 
 def choose_attention_backward_m(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2137,7 +2143,7 @@ def choose_attention_backward_m(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * sms else 2048),
+        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * gpu.sms else 2048),
         ROWS=32 if across else 1, num_warps=8 if across else BLOCK // 512,
     )  # fmt: skip
 
@@ -2155,7 +2161,7 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
     aligned = math.gcd(L, s_sum.stride(0)) * s_sum.element_size() % 8 == 0
     variant, config = choose_attention_backward_m(
         rows=rows, cols=L, across=0 < s_sum.stride(0) < s_sum.stride(1), aligned=aligned,
-        sms=lib.multiprocessors(s_sum.device),
+        gpu=lib.gpu(s_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -2190,15 +2196,15 @@ def launch_attention_backward_m(q, k_, s_sum, m_, o_sum2, scale) -> None:
 
 
 def choose_attention_backward_do_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2241,8 +2247,7 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     rows = B * H * S
     variant, config = choose_attention_backward_do_sum(
         rows=rows, cols=E, across=0 < do.stride(0) < do.stride(1),
-        aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0,
-        sms=lib.multiprocessors(do.device),
+        aligned=math.gcd(E, do.stride(0)) * do.element_size() % 8 == 0, gpu=lib.gpu(do.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -2274,25 +2279,25 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
 
 
 def choose_attention_backward_dp_sum(
-    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -2300,24 +2305,26 @@ def choose_attention_backward_dp_sum(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 64
+        gpu.shared >= 64
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (
+            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
+        )
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -2335,8 +2342,7 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
     variant, config = choose_attention_backward_dp_sum(
-        batches=batches, M=S, N=L, K=E, itemsize=4, shared=lib.shared_memory(do.device),
-        sms=lib.multiprocessors(do.device),
+        batches=batches, M=S, N=L, K=E, itemsize=4, gpu=lib.gpu(do.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
@@ -2363,25 +2369,25 @@ def launch_attention_backward_dp_sum(q, k_, v, do, o_sum2, dp_sum) -> None:
 
 
 def choose_attention_backward_dq(
-    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -2389,24 +2395,27 @@ def choose_attention_backward_dq(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
+            min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (
+            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
+        )
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -2427,8 +2436,7 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
     variant, config = choose_attention_backward_dq(
-        batches=batches, M=S, N=E, K=L, itemsize=4, shared=lib.shared_memory(do_sum.device),
-        sms=lib.multiprocessors(do_sum.device),
+        batches=batches, M=S, N=E, K=L, itemsize=4, gpu=lib.gpu(do_sum.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
@@ -2461,25 +2469,25 @@ def launch_attention_backward_dq(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dq, s
 
 
 def choose_attention_backward_dk(
-    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -2487,24 +2495,27 @@ def choose_attention_backward_dk(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
+            min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (
+            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
+        )
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -2525,8 +2536,7 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
     variant, config = choose_attention_backward_dk(
-        batches=batches, M=L, N=E, K=S, itemsize=4, shared=lib.shared_memory(do_sum.device),
-        sms=lib.multiprocessors(do_sum.device),
+        batches=batches, M=L, N=E, K=S, itemsize=4, gpu=lib.gpu(do_sum.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
@@ -2559,25 +2569,25 @@ def launch_attention_backward_dk(q, k_, s_sum, m_, o_sum2, do_sum, dp_sum, dk, s
 
 
 def choose_attention_backward_dv(
-    batches: int, M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    batches: int, M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, batches * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -2585,24 +2595,26 @@ def choose_attention_backward_dv(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 64
+        gpu.shared >= 64
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (
+            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
+        )
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -2621,8 +2633,7 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
     PRECISION = runtime.f32_precision("matmul")
     batches = B * H
     variant, config = choose_attention_backward_dv(
-        batches=batches, M=E, N=L, K=S, itemsize=4, shared=lib.shared_memory(do.device),
-        sms=lib.multiprocessors(do.device),
+        batches=batches, M=E, N=L, K=S, itemsize=4, gpu=lib.gpu(do.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
@@ -2652,15 +2663,15 @@ def launch_attention_backward_dv(q, k_, do, s_sum, m_, o_sum2, dv, scale) -> Non
 
 def choose_attention_backward_dscale(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
-    sms: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -2712,8 +2723,7 @@ def launch_attention_backward_dscale(
     rows = 1
     variant, config = choose_attention_backward_dscale(
         rows=rows, cols=B * H * L * S, col_run=L, col_runs=B * H * S, across=False,
-        aligned=B * H * L * S * do_sum.element_size() % 8 == 0,
-        sms=lib.multiprocessors(do_sum.device),
+        aligned=B * H * L * S * do_sum.element_size() % 8 == 0, gpu=lib.gpu(do_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -2913,7 +2923,7 @@ def attention_backward_reference(
 
 @runtime.op(
     "specs/attention.op",
-    lib=2,
+    lib=3,
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     precision=("matmul",),

@@ -93,15 +93,15 @@ def batch_mean_finish(
 
 
 def choose_batch_mean(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -148,8 +148,7 @@ def launch_batch_mean(x, y) -> None:
     y = y.view(batch)
     variant, config = choose_batch_mean(
         rows=batch, cols=H * W, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(H * W, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(H * W, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -220,7 +219,7 @@ def batch_mean_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/batch_mean.op",
-    lib=2,
+    lib=3,
     allocate=allocate_batch_mean,
     reference=batch_mean_reference,
     equals=batch_mean_torch,
@@ -363,7 +362,7 @@ def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
 
 @runtime.op(
     "specs/batch_mean.op",
-    lib=2,
+    lib=3,
     allocate=allocate_batch_mean_backward,
     reference=batch_mean_backward_reference,
     batch=runtime.Batch({"x": (0, 2), "dy": (0, 0)}, (0,)),

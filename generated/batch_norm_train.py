@@ -321,20 +321,20 @@ def batch_norm_train_finish(
 
 def choose_batch_norm_train(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
-    sms: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
-    if across and lib.cdiv(rows, 32) < 2 * sms and cols > 512:
+    if across and lib.cdiv(rows, 32) < 2 * gpu.sms and cols > 512:
         return "lanes", dict(
             ROWS=(ROWS := min(64, lib.pow2(max(1, rows)))),
             BLOCK=(BLOCK := min(4096 // ROWS, max(16, lib.pow2(col_run)))),
-            PARTS=(PARTS := lib.spread(3 * sms, lib.cdiv(rows, ROWS), 512)),
+            PARTS=(PARTS := lib.spread(3 * gpu.sms, lib.cdiv(rows, ROWS), 512)),
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), MERGE=1, num_warps=4,
         )  # fmt: skip
     # short runs: many of them a tile
     if (
-        sms <= rows
+        gpu.sms <= rows
         and 16 <= col_run <= 16384
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
@@ -353,11 +353,11 @@ def choose_batch_norm_train(
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if rows < 2 * sms and cols > 8192:
+    if rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
             ROWS=(ROWS := min(16, 4096 // BLOCK)),
-            PARTS=(PARTS := lib.spread(16 * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
             num_warps=4,
         )  # fmt: skip
@@ -390,8 +390,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
     variant, config = choose_batch_norm_train(
         rows=C, cols=H * N * W, col_run=col_run, col_runs=N,
-        across=0 < x.stride(1) < x.stride(2), aligned=aligned,
-        sms=lib.multiprocessors(x.device),
+        across=0 < x.stride(1) < x.stride(2), aligned=aligned, gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK = config["BLOCK"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
@@ -552,7 +551,7 @@ def batch_norm_train_torch(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=2,
+    lib=3,
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
@@ -1047,7 +1046,7 @@ def batch_norm_train_backward_deps_finish(
 
 def choose_batch_norm_train_backward_var_sum(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
-    sms: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
@@ -1061,11 +1060,11 @@ def choose_batch_norm_train_backward_var_sum(
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -1108,7 +1107,7 @@ def launch_batch_norm_train_backward_var_sum(
     aligned = math.gcd(H * N * W, x.stride(1)) * x.element_size() % 8 == 0
     variant, config = choose_batch_norm_train_backward_var_sum(
         rows=C, cols=H * N * W, col_run=H * W, col_runs=N, across=0 < x.stride(1) < x.stride(2),
-        aligned=aligned, sms=lib.multiprocessors(x.device),
+        aligned=aligned, gpu=lib.gpu(x.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -1180,15 +1179,15 @@ def launch_batch_norm_train_backward_var_sum(
 
 
 def choose_batch_norm_train_backward_deps(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1232,7 +1231,7 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     rows = 1
     variant, config = choose_batch_norm_train_backward_deps(
         rows=rows, cols=C, across=False, aligned=C * var_sum.element_size() % 8 == 0,
-        sms=lib.multiprocessors(var_sum.device),
+        gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -1406,7 +1405,7 @@ def batch_norm_train_backward_reference(
 
 @runtime.op(
     "specs/batch_norm_train.op",
-    lib=2,
+    lib=3,
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),

@@ -507,8 +507,8 @@ def choose_conv1d(
     along: int, hop_p: int, lines: int, cols: int, reach: int, apart: int, dilation: int,
     line: int, images: int, places: int, channels_last: bool, stored_last: bool,
     one_tap: bool, as_rows: bool, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, shared: int,
-    sms: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -522,7 +522,7 @@ def choose_conv1d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and M >= 64 * sms
+        and M >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "rows_stream", lib.tile(
@@ -541,8 +541,8 @@ def choose_conv1d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_persistent", lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -559,8 +559,8 @@ def choose_conv1d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -575,7 +575,7 @@ def choose_conv1d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and images * places >= 64 * sms
+        and images * places >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "planes_stream", lib.tile(
@@ -593,8 +593,8 @@ def choose_conv1d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_persistent", lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -610,8 +610,8 @@ def choose_conv1d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -653,36 +653,36 @@ def choose_conv1d(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels, 0, 1),
@@ -721,7 +721,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     padded_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2), w.permute(0, 2, 1), whole=16
     )
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_conv1d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R, phases=1, depth=Cg * R,
         hop=stride, over=L % stride, terms=Cg * R, outer=outer, lanes=groups, span=span,
@@ -730,8 +730,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         channels_last=x.stride(1) < x.stride(2), stored_last=y.stride(1) < y.stride(2),
         one_tap=one_tap, as_rows=as_rows, patched=patched, itemsize=x.element_size(),
         stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        shared=lib.shared_memory(w.device), sms=sms,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
@@ -746,7 +745,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv1d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * P, F, Cg, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -758,7 +757,9 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         x = lib.reshaped(x, N, Cg, P)
         x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, N * lib.cdiv(P, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(P, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
+        )
         conv1d_planes[grid](
             x_tiles, w_tiles, b, y, N, P, F, Cg, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -804,7 +805,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * c_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
+                min(3 * gpu.sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
                 else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
@@ -998,7 +999,7 @@ def conv1d_torch(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv1d,
     reference=conv1d_reference,
     equals=conv1d_torch,
@@ -1827,7 +1828,7 @@ def choose_conv1d_backward_dx(
     depth: int, terms: int, outer: int, lanes: int, span: int, lines: int, cols: int,
     reach: int, images: int, places: int, channels_last: bool, stored_last: bool,
     one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, lanes_bytes: int, padded_bytes: int, shared: int, sms: int,
+    packed_bytes: int, lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -1841,7 +1842,7 @@ def choose_conv1d_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and M >= 64 * sms
+        and M >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "rows_stream", lib.tile(
@@ -1860,8 +1861,8 @@ def choose_conv1d_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
@@ -1876,8 +1877,8 @@ def choose_conv1d_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -1892,7 +1893,7 @@ def choose_conv1d_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and images * places >= 64 * sms
+        and images * places >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "planes_stream", lib.tile(
@@ -1910,8 +1911,8 @@ def choose_conv1d_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
@@ -1925,8 +1926,8 @@ def choose_conv1d_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -1950,29 +1951,29 @@ def choose_conv1d_backward_dx(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels, 0, 1),
@@ -2009,7 +2010,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1),
         whole=16,
     )
-    sms = lib.multiprocessors(dy.device)
+    gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R, phases=1,
         depth=(F // groups) * R, terms=(F // groups) * R, outer=outer, lanes=groups, span=span,
@@ -2017,8 +2018,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         channels_last=dy.stride(1) < dy.stride(2), stored_last=dx.stride(1) < dx.stride(2),
         one_tap=one_tap, as_rows=as_rows, itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        shared=lib.shared_memory(dy.device), sms=sms,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, (F // groups) * R, *dy.shape) < 2_000_000_000 else tl.int64
@@ -2033,7 +2033,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv1d_backward_dx_rows[grid](
             dy_tiles, w_tiles, dx_tiles, dx, L * N, Cg, F, *dx.stride(),
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -2046,7 +2046,9 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dx = dx.view(N, Cg, L)
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, N * lib.cdiv(L, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(L, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),
+        )
         conv1d_backward_dx_planes[grid](
             dy_tiles, w_tiles, dx, N, L, Cg, F, *dx.stride(),
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -2118,8 +2120,8 @@ def choose_conv1d_backward_dw(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     depth: int, hop: int, over: int, terms: int, lines: int, cols: int, reach: int,
     apart: int, dilation: int, line: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, shared: int,
-    sms: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
@@ -2146,36 +2148,36 @@ def choose_conv1d_backward_dw(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 1, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 1),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 1),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels, 0, 1),
@@ -2199,14 +2201,14 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 0), dy.permute(1, 2, 0), whole=16)
-    sms = lib.multiprocessors(dy.device)
+    gpu = lib.gpu(dy.device)
     variant, config = choose_conv1d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P, phases=1, depth=N * P,
         hop=dil, over=L % dil, terms=N * P, lines=lines, cols=R,
         reach=P * stride + R + R * max(dil, -dil), apart=dil, dilation=stride, line=L,
         patched=patched, itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
-        padded_bytes=padded_bytes, shared=lib.shared_memory(dy.device), sms=sms,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
@@ -2239,7 +2241,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         dy_padded_tiles = lib.descriptor(dy_padded.reshape(F, P * n__padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
+                min(3 * gpu.sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
                 else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
@@ -2298,15 +2300,15 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
 
 def choose_conv1d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
-    sms: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -2353,7 +2355,7 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
     aligned = math.gcd(N * P, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv1d_backward_db(
         rows=rows, cols=N * P, col_run=P, col_runs=N, across=0 < dy.stride(1) < dy.stride(2),
-        aligned=aligned, sms=lib.multiprocessors(dy.device),
+        aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -2538,7 +2540,7 @@ def conv1d_backward_reference(
 
 @runtime.op(
     "specs/conv1d.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv1d_backward,
     reference=conv1d_backward_reference,
     precision=("conv",),

@@ -616,7 +616,7 @@ def choose_conv2d(
     apart: int, dilation: int, line: int, images: int, places: int, channels_last: bool,
     stored_last: bool, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
     stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
-    padded_bytes: int, shared: int, sms: int,
+    padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -630,7 +630,7 @@ def choose_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and M >= 64 * sms
+        and M >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "rows_stream", lib.tile(
@@ -649,8 +649,8 @@ def choose_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_persistent", lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -667,8 +667,8 @@ def choose_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -683,7 +683,7 @@ def choose_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and images * places >= 64 * sms
+        and images * places >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "planes_stream", lib.tile(
@@ -701,8 +701,8 @@ def choose_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_persistent", lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -718,8 +718,8 @@ def choose_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -761,36 +761,36 @@ def choose_conv2d(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(lib.pow2(steps), 16 // (hop_p * hop_p), 256 // terms)),
         )  # fmt: skip
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -832,7 +832,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     padded_bytes = lib.packed_bytes(
         x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), whole=16
     )
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_conv2d(
         batches=groups, M=M, N=N_, channels=Cg, padded=c_padded, taps=R * S, phases=1,
         depth=Cg * R * S, hop=stride, over=H % stride + W % stride, terms=Cg * R * S,
@@ -842,7 +842,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         stored_last=y.stride(1) < y.stride(3), one_tap=one_tap, as_rows=as_rows,
         patched=patched, itemsize=x.element_size(), stored_bytes=y.element_size(),
         operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
-        padded_bytes=padded_bytes, shared=lib.shared_memory(w.device), sms=sms,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P * Q, Cg * R * S, *x.shape) < 2_000_000_000 else tl.int64
@@ -857,7 +857,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv2d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * P * Q, F, Cg, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -871,7 +871,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
+            min(
+                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
+            ),
         )
         conv2d_planes[grid](
             x_tiles, w_tiles, b, y, N, P * Q, F, Cg, b.stride(0), *y.stride(),
@@ -926,7 +928,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * S * c_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
+                min(3 * gpu.sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
                 else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
@@ -1134,7 +1136,7 @@ def conv2d_torch(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv2d,
     reference=conv2d_reference,
     equals=conv2d_torch,
@@ -2135,7 +2137,7 @@ def choose_conv2d_backward_dx(
     depth: int, terms: int, outer: int, lanes: int, span: int, lines: int, cols: int,
     reach: int, images: int, places: int, channels_last: bool, stored_last: bool,
     one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int, operand_bytes: int,
-    packed_bytes: int, lanes_bytes: int, padded_bytes: int, shared: int, sms: int,
+    packed_bytes: int, lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -2149,7 +2151,7 @@ def choose_conv2d_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and M >= 64 * sms
+        and M >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "rows_stream", lib.tile(
@@ -2168,8 +2170,8 @@ def choose_conv2d_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
@@ -2184,8 +2186,8 @@ def choose_conv2d_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -2200,7 +2202,7 @@ def choose_conv2d_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and images * places >= 64 * sms
+        and images * places >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "planes_stream", lib.tile(
@@ -2218,8 +2220,8 @@ def choose_conv2d_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
@@ -2233,8 +2235,8 @@ def choose_conv2d_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -2258,29 +2260,29 @@ def choose_conv2d_backward_dx(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(8, lib.cdiv(lib.pow2(cols), BLOCK), 256 // terms)),
         )  # fmt: skip
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -2320,7 +2322,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1),
         whole=16,
     )
-    sms = lib.multiprocessors(dy.device)
+    gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dx(
         batches=groups, M=M, N=Cg, channels=F // groups, padded=f0_padded, taps=R * S, phases=1,
         depth=(F // groups) * R * S, terms=(F // groups) * R * S, outer=outer, lanes=groups,
@@ -2329,7 +2331,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         stored_last=dx.stride(1) < dx.stride(3), one_tap=one_tap, as_rows=as_rows,
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
         operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
-        padded_bytes=padded_bytes, shared=lib.shared_memory(dy.device), sms=sms,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = (
@@ -2346,7 +2348,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),)
         conv2d_backward_dx_rows[grid](
             dy_tiles, w_tiles, dx_tiles, dx, H * N * W, Cg, F, *dx.stride(),
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -2360,7 +2362,9 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)),
+            min(
+                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(Cg, BLOCK_N)
+            ),
         )
         conv2d_backward_dx_planes[grid](
             dy_tiles, w_tiles, dx, N, H * W, Cg, F, *dx.stride(),
@@ -2437,7 +2441,7 @@ def choose_conv2d_backward_dw(
     depth: int, hop: int, over: int, terms: int, lines: int, cols: int, reach: int,
     steps: int, hop_r: int, apart: int, dilation: int, line: int, patched: bool,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, shared: int, sms: int,
+    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # a window small enough to unroll, lines loaded in whole runs
@@ -2464,36 +2468,36 @@ def choose_conv2d_backward_dw(
             num_warps=4 if BLOCK > 64 else 1,
             STEPS=max(1, min(lib.pow2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms)),
         )  # fmt: skip
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -2521,15 +2525,14 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), whole=16)
-    sms = lib.multiprocessors(dy.device)
+    gpu = lib.gpu(dy.device)
     variant, config = choose_conv2d_backward_dw(
         batches=groups, M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1,
         depth=N * P * Q, hop=dil, over=H % dil + W % dil, terms=N * P * Q, lines=lines, cols=S,
         reach=Q * stride + S + S * max(dil, -dil), steps=R, hop_r=dil, apart=dil,
         dilation=stride, line=W, patched=patched, itemsize=x.element_size(),
         stored_bytes=dw.element_size(), operand_bytes=x.nbytes + dy.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        shared=lib.shared_memory(dy.device), sms=sms,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
@@ -2572,7 +2575,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         dy_padded_tiles = lib.descriptor(dy_padded.reshape(F, P * Q * n__padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
+                min(3 * gpu.sms, groups * PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
                 else groups * PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
@@ -2635,15 +2638,15 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
 
 def choose_conv2d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
-    sms: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -2691,8 +2694,7 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
     aligned = math.gcd(N * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv2d_backward_db(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
-        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
-        sms=lib.multiprocessors(dy.device),
+        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -2901,7 +2903,7 @@ def conv2d_backward_reference(
 
 @runtime.op(
     "specs/conv2d.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv2d_backward,
     reference=conv2d_backward_reference,
     precision=("conv",),

@@ -430,7 +430,7 @@ def choose_conv3d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     hop: int, over: int, images: int, places: int, one_tap: bool, as_rows: bool,
     patched: bool, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, shared: int, sms: int,
+    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -444,7 +444,7 @@ def choose_conv3d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and M >= 64 * sms
+        and M >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "rows_stream", lib.tile(
@@ -463,8 +463,8 @@ def choose_conv3d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_persistent", lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -481,8 +481,8 @@ def choose_conv3d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -497,7 +497,7 @@ def choose_conv3d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and images * places >= 64 * sms
+        and images * places >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "planes_stream", lib.tile(
@@ -515,8 +515,8 @@ def choose_conv3d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_persistent", lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -532,42 +532,42 @@ def choose_conv3d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels, 0, 3),
@@ -598,14 +598,13 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), whole=16)
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_conv3d(
         M=M, N=F, channels=C, padded=c_padded, taps=K * R * S, phases=1, depth=C * K * R * S,
         hop=stride, over=D % stride + H % stride + W % stride, images=N, places=places,
         one_tap=one_tap, as_rows=as_rows, patched=patched, itemsize=x.element_size(),
         stored_bytes=y.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        shared=lib.shared_memory(w.device), sms=sms,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
@@ -620,7 +619,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(F, BLOCK_N)),)
         conv3d_rows[grid](
             x_tiles, w_tiles, b, y_tiles, y, N * O * P * Q, F, C, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -633,7 +632,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),
+            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(F, BLOCK_N)),
         )
         conv3d_planes[grid](
             x_tiles, w_tiles, b, y, N, O * P * Q, F, C, b.stride(0), *y.stride(),
@@ -659,7 +658,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         w_padded_tiles = lib.descriptor(w_padded.reshape(F, K * R * S * c_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(F, BLOCK_N))
+                min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
                 else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
@@ -839,7 +838,7 @@ def conv3d_torch(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv3d,
     reference=conv3d_reference,
     equals=conv3d_torch,
@@ -1720,39 +1719,39 @@ def conv3d_backward_db_finish(
 def choose_conv3d_backward_dx(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     apart: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, shared: int,
-    sms: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row), dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=False, num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 6, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 6),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 6),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels, 0, 6),
@@ -1782,13 +1781,13 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), whole=16)
-    sms = lib.multiprocessors(dy.device)
+    gpu = lib.gpu(dy.device)
     variant, config = choose_conv3d_backward_dx(
         batches=batches, M=M, N=C, channels=F, padded=f_padded, taps=K * R * S,
         phases=stride * stride * stride, apart=stride, row=w2_steps, patched=patched,
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
         operand_bytes=dy.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
-        padded_bytes=padded_bytes, shared=lib.shared_memory(dy.device), sms=sms,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -1812,7 +1811,7 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         w_padded_tiles = lib.descriptor(w_padded.reshape(C, K * R * S * f_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, batches * PATCHES * lib.cdiv(C, BLOCK_N))
+                min(3 * gpu.sms, batches * PATCHES * lib.cdiv(C, BLOCK_N))
                 if config["FLAT"]
                 else batches * PATCHES * lib.cdiv(C, BLOCK_N)
             ),
@@ -1875,39 +1874,39 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
 def choose_conv3d_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     patched: bool, itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, shared: int, sms: int,
+    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 3, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 3),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 3),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels, 0, 3),
@@ -1933,12 +1932,12 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     packed_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
     lanes_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), whole=16)
-    sms = lib.multiprocessors(dy.device)
+    gpu = lib.gpu(dy.device)
     variant, config = choose_conv3d_backward_dw(
         M=M, N=F, channels=N, padded=n__padded, taps=O * P * Q, phases=1, depth=N * O * P * Q,
         patched=patched, itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
-        padded_bytes=padded_bytes, shared=lib.shared_memory(dy.device), sms=sms,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -1960,7 +1959,7 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         )
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(F, BLOCK_N))
+                min(3 * gpu.sms, PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
                 else PATCHES * lib.cdiv(F, BLOCK_N)
             ),
@@ -2021,15 +2020,15 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
 
 def choose_conv3d_backward_db(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
-    sms: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -2076,8 +2075,7 @@ def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
     aligned = math.gcd(N * O * P * Q, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_conv3d_backward_db(
         rows=F, cols=N * O * P * Q, col_run=O * P * Q, col_runs=N,
-        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned,
-        sms=lib.multiprocessors(dy.device),
+        across=0 < dy.stride(1) < dy.stride(2), aligned=aligned, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -2281,7 +2279,7 @@ def conv3d_backward_reference(
 
 @runtime.op(
     "specs/conv3d.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),

@@ -810,7 +810,7 @@ def choose_conv_group_norm_silu_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
     stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
-    padded_bytes: int, shared: int, sms: int,
+    padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -824,7 +824,7 @@ def choose_conv_group_norm_silu_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and M >= 64 * sms
+        and M >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "rows_stream", lib.tile(
@@ -843,8 +843,8 @@ def choose_conv_group_norm_silu_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_persistent", lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -861,8 +861,8 @@ def choose_conv_group_norm_silu_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -877,7 +877,7 @@ def choose_conv_group_norm_silu_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and images * places >= 64 * sms
+        and images * places >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "planes_stream", lib.tile(
@@ -895,8 +895,8 @@ def choose_conv_group_norm_silu_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_persistent", lib.tile(
             128, 256, 128 // itemsize, 8, 4 if stored_bytes <= 2 else 3, PROGRAMS=1,
@@ -912,42 +912,42 @@ def choose_conv_group_norm_silu_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("wide", shared >= 163 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 163 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", shared >= 99 and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", shared >= 99 and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -975,14 +975,13 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
         M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S,
         images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
         as_rows=as_rows, patched=patched, itemsize=x.element_size(),
         stored_bytes=conv2d.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        shared=lib.shared_memory(w.device), sms=sms,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -1002,7 +1001,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv_group_norm_silu_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, N * P * Q, Cg * groups, C, b.stride(0),
             *conv2d.stride(),
@@ -1017,7 +1016,9 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
+            min(
+                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
+            ),
         )
         conv_group_norm_silu_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, N, P * Q, Cg * groups, C, b.stride(0), *conv2d.stride(),
@@ -1031,7 +1032,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * S * c2_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(N_, BLOCK_N))
+                min(3 * gpu.sms, PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
                 else PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
@@ -1094,13 +1095,13 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
 
 def choose_conv_group_norm_silu_y(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
-    aligned: bool, sms: int,
+    aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
     if (
         not channels_last
-        and sms <= rows
+        and gpu.sms <= rows
         and 16 <= col_run <= 16384
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
@@ -1120,11 +1121,11 @@ def choose_conv_group_norm_silu_y(
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if not channels_last and rows < 2 * sms and cols > 8192:
+    if not channels_last and rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
             ROWS=(ROWS := min(16, 4096 // BLOCK)),
-            PARTS=(PARTS := lib.spread(16 * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
             num_warps=4,
         )  # fmt: skip
@@ -1163,7 +1164,12 @@ def choose_conv_group_norm_silu_y(
         BLOCK = 256
         ROWS = 8
         PARTS = lib.pow2(
-            max(1, min(256, lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)))
+            max(
+                1,
+                min(
+                    256, lib.cdiv(8 * gpu.sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)
+                ),
+            )
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1188,7 +1194,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     variant, config = choose_conv_group_norm_silu_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), across=False,
-        aligned=Cg * P * Q * y.element_size() % 8 == 0, sms=lib.multiprocessors(conv2d.device),
+        aligned=Cg * P * Q * y.element_size() % 8 == 0, gpu=lib.gpu(conv2d.device),
     )  # fmt: skip
     compute = (
         torch.float64
@@ -1488,7 +1494,7 @@ def conv_group_norm_silu_torch(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
@@ -2349,7 +2355,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     images: int, places: int, one_tap: bool, as_rows: bool, patched: bool, itemsize: int,
     stored_bytes: int, operand_bytes: int, packed_bytes: int, lanes_bytes: int,
-    padded_bytes: int, shared: int, sms: int,
+    padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -2363,7 +2369,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and M >= 64 * sms
+        and M >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "rows_stream", lib.tile(
@@ -2382,8 +2388,8 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_persistent", lib.tile(128, 256, 128 // itemsize, 8, 2, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of all images; by descriptors, in square tiles
@@ -2398,8 +2404,8 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -2414,7 +2420,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and images * places >= 64 * sms
+        and images * places >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "planes_stream", lib.tile(
@@ -2432,8 +2438,8 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 2
-        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
+        and 9 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 256), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_persistent", lib.tile(128, 256, 128 // itemsize, 8, 3, PROGRAMS=1)
     # one tap, so a product whose rows are the positions of one image; by descriptors, in square tiles
@@ -2447,42 +2453,42 @@ def choose_conv_group_norm_silu_forward_conv2d(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("wide", shared >= 163 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 163 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", shared >= 99 and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", shared >= 99 and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -2516,14 +2522,13 @@ def launch_conv_group_norm_silu_forward_conv2d(
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
         M=M, N=N_, channels=C, padded=c2_padded, taps=R * S, phases=1, depth=C * R * S,
         images=N, places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(x, w),
         as_rows=as_rows, patched=patched, itemsize=x.element_size(),
         stored_bytes=conv2d_kept.element_size(), operand_bytes=x.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        shared=lib.shared_memory(w.device), sms=sms,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -2545,7 +2550,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         conv2d_tiles = lib.tiles_to_store(conv2d, BLOCK_M, BLOCK_N // 2)
         conv2d_kept_tiles = lib.tiles_to_store(conv2d_kept, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),)
         conv_group_norm_silu_forward_conv2d_rows[grid](
             x_tiles, w_tiles, b, conv2d_tiles, conv2d, conv2d_kept_tiles, conv2d_kept, N * P * Q,
             Cg * groups, C, b.stride(0), *conv2d.stride(), *conv2d_kept.stride(),
@@ -2561,7 +2566,9 @@ def launch_conv_group_norm_silu_forward_conv2d(
         x_tiles, x_turned = lib.tiles(x.mT, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)),
+            min(
+                config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(N_, BLOCK_N)
+            ),
         )
         conv_group_norm_silu_forward_conv2d_planes[grid](
             x_tiles, w_tiles, b, conv2d, conv2d_kept, N, P * Q, Cg * groups, C, b.stride(0),
@@ -2576,7 +2583,7 @@ def launch_conv_group_norm_silu_forward_conv2d(
         w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * S * c2_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(N_, BLOCK_N))
+                min(3 * gpu.sms, PATCHES * lib.cdiv(N_, BLOCK_N))
                 if config["FLAT"]
                 else PATCHES * lib.cdiv(N_, BLOCK_N)
             ),
@@ -2641,13 +2648,13 @@ def launch_conv_group_norm_silu_forward_conv2d(
 
 def choose_conv_group_norm_silu_forward_y(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
-    aligned: bool, sms: int,
+    aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
     if (
         not channels_last
-        and sms <= rows
+        and gpu.sms <= rows
         and 16 <= col_run <= 16384
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
@@ -2667,11 +2674,11 @@ def choose_conv_group_norm_silu_forward_y(
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if not channels_last and rows < 2 * sms and cols > 8192:
+    if not channels_last and rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
             ROWS=(ROWS := min(16, 4096 // BLOCK)),
-            PARTS=(PARTS := lib.spread(16 * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
             num_warps=4,
         )  # fmt: skip
@@ -2710,7 +2717,12 @@ def choose_conv_group_norm_silu_forward_y(
         BLOCK = 256
         ROWS = 8
         PARTS = lib.pow2(
-            max(1, min(256, lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)))
+            max(
+                1,
+                min(
+                    256, lib.cdiv(8 * gpu.sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)
+                ),
+            )
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2737,7 +2749,7 @@ def launch_conv_group_norm_silu_forward_y(
     variant, config = choose_conv_group_norm_silu_forward_y(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), across=False,
-        aligned=Cg * P * Q * y.element_size() % 8 == 0, sms=lib.multiprocessors(conv2d.device),
+        aligned=Cg * P * Q * y.element_size() % 8 == 0, gpu=lib.gpu(conv2d.device),
     )  # fmt: skip
     compute = (
         torch.float64
@@ -3034,7 +3046,7 @@ def conv_group_norm_silu_forward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv_group_norm_silu_forward,
     reference=conv_group_norm_silu_forward_reference,
     precision=("conv",),
@@ -4775,15 +4787,15 @@ def conv_group_norm_silu_backward_dw_tiles(
 
 def choose_conv_group_norm_silu_backward_mu_sum(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
-    sms: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -4836,7 +4848,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     variant, config = choose_conv_group_norm_silu_backward_mu_sum(
         rows=rows, cols=Cg * P * Q, col_run=P * Q, col_runs=Cg,
         across=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1), aligned=aligned,
-        sms=lib.multiprocessors(conv2d_kept.device),
+        gpu=lib.gpu(conv2d_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = (
@@ -4899,15 +4911,15 @@ def launch_conv_group_norm_silu_backward_mu_sum(
 
 
 def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -4961,7 +4973,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     aligned = math.gcd(P * Q, conv2d_kept.stride(0)) * conv2d_kept.element_size() % 8 == 0
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         rows=rows, cols=P * Q, across=0 < conv2d_kept.stride(0) < conv2d_kept.stride(1),
-        aligned=aligned, sms=lib.multiprocessors(var_sum.device),
+        aligned=aligned, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = (
@@ -5019,15 +5031,15 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 
 
 def choose_conv_group_norm_silu_backward_dvar_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -5081,8 +5093,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
         == 0
     )
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
-        rows=rows, cols=Cg, across=across, aligned=aligned,
-        sms=lib.multiprocessors(var_sum.device),
+        rows=rows, cols=Cg, across=across, aligned=aligned, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = (
@@ -5134,7 +5145,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
 
 def choose_conv_group_norm_silu_backward_dconv2d(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
-    aligned: bool, sms: int,
+    aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
@@ -5151,13 +5162,13 @@ def choose_conv_group_norm_silu_backward_dconv2d(
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and lib.cdiv(rows, 32 if across else 1) < 2 * sms
+        and lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms
         and cols > (2048 if across else 8192)
     ):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -5183,11 +5194,11 @@ def choose_conv_group_norm_silu_backward_dconv2d(
             ROWS=64 if across else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
@@ -5255,8 +5266,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         rows=rows, cols=N * P * Q, col_run=P * Q, col_runs=N,
         channels_last=dconv2d.stride(1) < dconv2d.stride(-1),
         across=dconv2d.stride(1) < dconv2d.stride(-1),
-        aligned=N * P * Q * dconv2d.element_size() % 8 == 0,
-        sms=lib.multiprocessors(bias.device),
+        aligned=N * P * Q * dconv2d.element_size() % 8 == 0, gpu=lib.gpu(bias.device),
     )  # fmt: skip
     compute = (
         torch.float64
@@ -5384,7 +5394,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
 def choose_conv_group_norm_silu_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, images: int,
     places: int, one_tap: bool, as_rows: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, shared: int, sms: int,
+    operand_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: the first whose rule holds, or else the one of the least estimate."""
     # one tap, so a product whose rows are the positions of all images; by descriptors, in small tiles, three programs a multiprocessor
@@ -5398,7 +5408,7 @@ def choose_conv_group_norm_silu_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and M >= 64 * sms
+        and M >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "rows_stream", lib.tile(
@@ -5417,8 +5427,8 @@ def choose_conv_group_norm_silu_backward_dx(
             and (M * channels + channels * N + M * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "rows_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
@@ -5433,7 +5443,7 @@ def choose_conv_group_norm_silu_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and images * places >= 64 * sms
+        and images * places >= 64 * gpu.sms
         and N * channels <= 128 * (N + channels)
     ):
         return "planes_stream", lib.tile(
@@ -5451,27 +5461,27 @@ def choose_conv_group_norm_silu_backward_dx(
             and images * (places * channels + channels * N + places * N) >= 2**23
         )
         and itemsize <= 4
-        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), sms)
-        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), sms)
+        and 8 * lib.cdiv(images * lib.cdiv(places, 128) * lib.cdiv(N, 128), gpu.sms)
+        <= 5 * lib.cdiv(images * lib.cdiv(places, 64) * lib.cdiv(N, 128), gpu.sms)
     ):
         return "planes_square", lib.tile(
             128, 128, 128 // itemsize, 8, 5 if itemsize <= 2 else 3, PROGRAMS=1,
         )  # fmt: skip
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, 0, 2, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K)),
-        ("terms", shared >= 99 and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -5499,13 +5509,12 @@ def launch_conv_group_norm_silu_backward_dx(
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else 4
     )
-    sms = lib.multiprocessors(dconv2d.device)
+    gpu = lib.gpu(dconv2d.device)
     variant, config = choose_conv_group_norm_silu_backward_dx(
         M=M, N=C, channels=Cg * groups, padded=Cg * groups, taps=R * S, phases=1, images=N,
         places=places, one_tap=R * S == 1 and pad == 0 and lib.takes_tiles(dconv2d, w),
         as_rows=as_rows, itemsize=itemsize, stored_bytes=dx.element_size(),
-        operand_bytes=dconv2d.nbytes + w.nbytes, shared=lib.shared_memory(dconv2d.device),
-        sms=sms,
+        operand_bytes=dconv2d.nbytes + w.nbytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = (
@@ -5525,7 +5534,7 @@ def launch_conv_group_norm_silu_backward_dx(
         dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(C, BLOCK_N)),)
         conv_group_norm_silu_backward_dx_rows[grid](
             dconv2d_tiles, w_tiles, dx_tiles, dx, H * N * W, C, Cg * groups, *dx.stride(),
             DCONV2D_TURNED=dconv2d_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -5538,7 +5547,7 @@ def launch_conv_group_norm_silu_backward_dx(
         dconv2d_tiles, dconv2d_turned = lib.tiles(dconv2d.mT, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N)
         grid = (
-            min(config["PROGRAMS"] * sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),
+            min(config["PROGRAMS"] * gpu.sms, N * lib.cdiv(places, BLOCK_M) * lib.cdiv(C, BLOCK_N)),
         )
         conv_group_norm_silu_backward_dx_planes[grid](
             dconv2d_tiles, w_tiles, dx, N, H * W, C, Cg * groups, *dx.stride(),
@@ -5568,28 +5577,28 @@ def launch_conv_group_norm_silu_backward_dx(
 def choose_conv_group_norm_silu_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, shared: int, sms: int,
+    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", shared >= 99 and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", shared >= 99 and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -5625,8 +5634,7 @@ def launch_conv_group_norm_silu_backward_dw(
         M=M, N=N_, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q,
         itemsize=itemsize, stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dconv2d.nbytes, packed_bytes=packed_bytes,
-        lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        shared=lib.shared_memory(dconv2d.device), sms=lib.multiprocessors(dconv2d.device),
+        lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=lib.gpu(dconv2d.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = (
@@ -6044,7 +6052,7 @@ def conv_group_norm_silu_backward_reference(
 
 @runtime.op(
     "specs/conv_group_norm_silu.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),

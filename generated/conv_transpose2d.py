@@ -380,39 +380,39 @@ def conv_transpose2d_tiles(
 def choose_conv_transpose2d(
     batches: int, M: int, N: int, channels: int, padded: int, taps: int, phases: int,
     apart: int, row: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, shared: int,
-    sms: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (batches, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4 and (apart < 2 or 20 * 16 * lib.cdiv(row, 16) <= 21 * row), dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and batches * lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=False, num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4),
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 4, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes, 4),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4, 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes, 4),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels, 0, 4),
@@ -439,13 +439,13 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     packed_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
     lanes_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=4)
     padded_bytes = lib.packed_bytes(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), whole=16)
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_conv_transpose2d(
         batches=batches, M=M, N=F, channels=C, padded=c_padded, taps=R * S,
         phases=stride * stride, apart=stride, row=q_steps, patched=patched,
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         operand_bytes=x.nbytes + w.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
-        padded_bytes=padded_bytes, shared=lib.shared_memory(w.device), sms=sms,
+        padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
@@ -464,7 +464,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         w_padded_tiles = lib.descriptor(w_padded.reshape(F, R * S * c_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, batches * PATCHES * lib.cdiv(F, BLOCK_N))
+                min(3 * gpu.sms, batches * PATCHES * lib.cdiv(F, BLOCK_N))
                 if config["FLAT"]
                 else batches * PATCHES * lib.cdiv(F, BLOCK_N)
             ),
@@ -637,7 +637,7 @@ def conv_transpose2d_torch(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv_transpose2d,
     reference=conv_transpose2d_reference,
     equals=conv_transpose2d_torch,
@@ -1156,40 +1156,40 @@ def conv_transpose2d_backward_dw_tiles(
 def choose_conv_transpose2d_backward_dx(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     hop: int, over: int, patched: bool, itemsize: int, stored_bytes: int,
-    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int, shared: int,
-    sms: int,
+    operand_bytes: int, packed_bytes: int, lanes_bytes: int, padded_bytes: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
         ("patches", patched and 2 <= itemsize <= 4 and 0 < hop and over == 0, dict(
-            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * sms else 128,
+            BLOCK_M=256 if itemsize <= 2 and N > 64 and padded % 64 == 0 and lib.cdiv(M, 256) * lib.cdiv(N, 128) >= 4 * gpu.sms else 128,
             BLOCK_N=(BLOCK_N := max(16, min(128, lib.pow2(N)))),
             BLOCK_K=(BLOCK_K := min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)),
             FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * lib.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4, num_stages=3,
         ), "patches", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -1215,13 +1215,12 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     packed_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     lanes_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=4)
     padded_bytes = lib.packed_bytes(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), whole=16)
-    sms = lib.multiprocessors(dy.device)
+    gpu = lib.gpu(dy.device)
     variant, config = choose_conv_transpose2d_backward_dx(
         M=M, N=C, channels=F, padded=f_padded, taps=R * S, phases=1, depth=F * R * S,
         hop=stride, over=P % stride + Q % stride, patched=patched, itemsize=w.element_size(),
         stored_bytes=dx.element_size(), operand_bytes=dy.nbytes + w.nbytes,
-        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes,
-        shared=lib.shared_memory(dy.device), sms=sms,
+        packed_bytes=packed_bytes, lanes_bytes=lanes_bytes, padded_bytes=padded_bytes, gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -1238,7 +1237,7 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         w_padded_tiles = lib.descriptor(w_padded.reshape(C, R * S * f_padded), BLOCK_N, BLOCK_K)
         grid = (
             (
-                min(3 * sms, PATCHES * lib.cdiv(C, BLOCK_N))
+                min(3 * gpu.sms, PATCHES * lib.cdiv(C, BLOCK_N))
                 if config["FLAT"]
                 else PATCHES * lib.cdiv(C, BLOCK_N)
             ),
@@ -1298,32 +1297,32 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
 def choose_conv_transpose2d_backward_dw(
     M: int, N: int, channels: int, padded: int, taps: int, phases: int, depth: int,
     itemsize: int, stored_bytes: int, operand_bytes: int, packed_bytes: int,
-    lanes_bytes: int, padded_bytes: int, shared: int, sms: int,
+    lanes_bytes: int, padded_bytes: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+    call = (1, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
     return lib.least(
         lib.convolution_us, call,
         # variant, whether it may run, its config, how what slides comes, terms, bytes packed in front
-        ("wide", shared >= 99 and itemsize <= 2, lib.tile(
+        ("wide", gpu.shared >= 99 and itemsize <= 2, lib.tile(
             128, 256, BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("mixed", shared >= 99 and itemsize <= 4, lib.tile(
+        ("mixed", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 128 // itemsize,
             8 if BLOCK_N == 128 else 4, 3,
         ), "packed", taps * channels, packed_bytes, 2, channels % 16 > 0),
-        ("taps", shared >= 99 and itemsize <= 4, lib.tile(
-            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= sms else 64,
+        ("taps", gpu.shared >= 99 and itemsize <= 4, lib.tile(
+            128 if lib.cdiv(M, 128) * lib.cdiv(N, 128) >= gpu.sms else 64,
             BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := min(128 // itemsize, max(16, 32 // itemsize, lib.pow2(channels))),
             8 if itemsize == 4 and BLOCK_N == 128 else 4, 3,
         ), "taps", taps * BLOCK_K * lib.cdiv(padded, BLOCK_K), padded_bytes),
-        ("lanes", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("lanes", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 32, 8 if BLOCK_N == 128 else 4,
             4 if depth > 128 else 1,
         ), "lanes", taps * 4 * lib.cdiv(channels, 4), lanes_bytes),
-        ("terms", shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
+        ("terms", gpu.shared >= (64 if itemsize <= 2 else 99) and itemsize <= 4, lib.tile(
             128, BLOCK_N := max(16, min(128, lib.pow2(N))), 64 // itemsize,
             8 if BLOCK_N == 128 else 4, 4,
         ), "gathered", taps * channels),
@@ -1350,8 +1349,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         M=M, N=F, channels=N, padded=n__padded, taps=P * Q, phases=1, depth=N * P * Q,
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
         operand_bytes=x.nbytes + dy.nbytes, packed_bytes=packed_bytes, lanes_bytes=lanes_bytes,
-        padded_bytes=padded_bytes, shared=lib.shared_memory(dy.device),
-        sms=lib.multiprocessors(dy.device),
+        padded_bytes=padded_bytes, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
@@ -1565,7 +1563,7 @@ def conv_transpose2d_backward_reference(
 
 @runtime.op(
     "specs/conv_transpose2d.op",
-    lib=2,
+    lib=3,
     allocate=allocate_conv_transpose2d_backward,
     reference=conv_transpose2d_backward_reference,
     precision=("conv",),

@@ -89,17 +89,17 @@ def cumprod_finish(
 
 
 def choose_cumprod(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = lib.spread(
-            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -113,7 +113,7 @@ def choose_cumprod(
             num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
-    if rows < (8 if aligned else 2) * sms and cols > 4096:
+    if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
     return "blocks", dict(
@@ -132,7 +132,7 @@ def launch_cumprod(x, y) -> None:
     variant, config = choose_cumprod(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
-        sms=lib.multiprocessors(x.device),
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -195,7 +195,7 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=2,
+    lib=3,
     allocate=allocate_cumprod,
     reference=cumprod_reference,
     equals=cumprod_torch,
@@ -384,17 +384,17 @@ def cumprod_backward_dx_finish(
 
 
 def choose_cumprod_backward_dx_prod(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = lib.spread(
-            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -408,7 +408,7 @@ def choose_cumprod_backward_dx_prod(
             num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
-    if rows < (8 if aligned else 2) * sms and cols > 4096:
+    if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
     return "blocks", dict(
@@ -428,7 +428,7 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
     variant, config = choose_cumprod_backward_dx_prod(
         rows=rows, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        itemsize=dx_prod.element_size(), sms=lib.multiprocessors(x.device),
+        itemsize=dx_prod.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
@@ -456,15 +456,15 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
 
 
 def choose_cumprod_backward_dx(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -509,7 +509,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     variant, config = choose_cumprod_backward_dx(
         rows=rows, cols=D, across=0 < dy.stride(0) < dy.stride(1),
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
-        sms=lib.multiprocessors(dx_prod.device),
+        gpu=lib.gpu(dx_prod.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
@@ -620,7 +620,7 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/cumprod.op",
-    lib=2,
+    lib=3,
     allocate=allocate_cumprod_backward,
     reference=cumprod_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),

@@ -91,17 +91,17 @@ def exclusive_cumsum_finish(
 
 
 def choose_exclusive_cumsum(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = lib.spread(
-            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -115,7 +115,7 @@ def choose_exclusive_cumsum(
             num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
-    if rows < (8 if aligned else 2) * sms and cols > 4096:
+    if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
     return "blocks", dict(
@@ -134,7 +134,7 @@ def launch_exclusive_cumsum(x, y) -> None:
     variant, config = choose_exclusive_cumsum(
         rows=batch, cols=D, across=0 < y.stride(0) < y.stride(1),
         aligned=math.gcd(D, y.stride(0)) * y.element_size() % 8 == 0, itemsize=y.element_size(),
-        sms=lib.multiprocessors(x.device),
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -199,7 +199,7 @@ def exclusive_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/exclusive_cumsum.op",
-    lib=2,
+    lib=3,
     allocate=allocate_exclusive_cumsum,
     reference=exclusive_cumsum_reference,
     equals=exclusive_cumsum_torch,
@@ -305,17 +305,17 @@ def exclusive_cumsum_backward_finish(
 
 
 def choose_exclusive_cumsum_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = lib.spread(
-            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -329,7 +329,7 @@ def choose_exclusive_cumsum_backward(
             num_warps=2, RUN=1,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
-    if rows < (8 if aligned else 2) * sms and cols > 4096:
+    if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(
             ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize),
         )  # fmt: skip
@@ -352,7 +352,7 @@ def launch_exclusive_cumsum_backward(dy, dx) -> None:
     variant, config = choose_exclusive_cumsum_backward(
         rows=batch, cols=D, across=0 < dx.stride(0) < dx.stride(1),
         aligned=math.gcd(D, dx.stride(0)) * dx.element_size() % 8 == 0,
-        itemsize=dx.element_size(), sms=lib.multiprocessors(dy.device),
+        itemsize=dx.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
@@ -419,7 +419,7 @@ def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/exclusive_cumsum.op",
-    lib=2,
+    lib=3,
     allocate=allocate_exclusive_cumsum_backward,
     reference=exclusive_cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),

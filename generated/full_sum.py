@@ -88,15 +88,15 @@ def full_sum_finish(y_sum_part_ptr, y_ptr, MERGE: tl.constexpr, PARTS: tl.conste
 
 
 def choose_full_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -141,7 +141,7 @@ def launch_full_sum(x, y) -> None:
     rows = 1
     variant, config = choose_full_sum(
         rows=rows, cols=batch, across=False, aligned=batch * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -207,7 +207,7 @@ def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=2,
+    lib=3,
     allocate=allocate_full_sum,
     reference=full_sum_reference,
     equals=full_sum_torch,
@@ -372,7 +372,7 @@ def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> to
 
 @runtime.op(
     "specs/full_sum.op",
-    lib=2,
+    lib=3,
     allocate=allocate_full_sum_backward,
     reference=full_sum_backward_reference,
     batch=runtime.Batch({"x": (0, 0)}, (0,)),

@@ -424,13 +424,13 @@ def group_norm_channels_loop(
 
 def choose_group_norm(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
-    aligned: bool, sms: int,
+    aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
     if (
         not channels_last
-        and sms <= rows
+        and gpu.sms <= rows
         and 16 <= col_run <= 16384
         and lib.pow2(col_runs) * max(16, lib.pow2(col_run)) > 16384
         and not across
@@ -450,11 +450,11 @@ def choose_group_norm(
             num_warps=min(16, max(1, LINES * BLOCK // 1024)),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if not channels_last and rows < 2 * sms and cols > 8192:
+    if not channels_last and rows < 2 * gpu.sms and cols > 8192:
         return "split", dict(
             BLOCK=(BLOCK := min(1024, max(16, lib.pow2(col_run)))),
             ROWS=(ROWS := min(16, 4096 // BLOCK)),
-            PARTS=(PARTS := lib.spread(16 * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
+            PARTS=(PARTS := lib.spread(16 * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK)))),
             CHUNK=lib.cdiv(col_runs * lib.cdiv(col_run, BLOCK), PARTS), LANES=max(PARTS, 256),
             num_warps=4,
         )  # fmt: skip
@@ -493,7 +493,12 @@ def choose_group_norm(
         BLOCK = 256
         ROWS = 8
         PARTS = lib.pow2(
-            max(1, min(256, lib.cdiv(8 * sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)))
+            max(
+                1,
+                min(
+                    256, lib.cdiv(8 * gpu.sms, max(1, lib.cdiv(rows, ROWS))), lib.cdiv(cols, BLOCK)
+                ),
+            )
         )
         return "channels_split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -517,7 +522,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     variant, config = choose_group_norm(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
         channels_last=y.stride(1) < y.stride(-1), across=False,
-        aligned=batch * Cg * y.element_size() % 8 == 0, sms=lib.multiprocessors(x.device),
+        aligned=batch * Cg * y.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
@@ -732,7 +737,7 @@ def group_norm_torch(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=2,
+    lib=3,
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
@@ -1792,15 +1797,15 @@ def group_norm_backward_deps_finish(
 
 def choose_group_norm_backward_mu_sum(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
-    sms: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = min(256 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -1848,8 +1853,7 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     aligned = math.gcd(batch * Cg, x.stride(0)) * x.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_mu_sum(
         rows=rows, cols=batch * Cg, col_run=batch, col_runs=Cg,
-        across=0 < x.stride(0) < x.stride(1), aligned=aligned,
-        sms=lib.multiprocessors(x.device),
+        across=0 < x.stride(0) < x.stride(1), aligned=aligned, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -1903,15 +1907,15 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
 
 
 def choose_group_norm_backward_dy_rsqrt_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1959,7 +1963,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     aligned = math.gcd(batch, dy.stride(0)) * dy.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_dy_rsqrt_sum(
         rows=rows, cols=batch, across=0 < dy.stride(0) < dy.stride(1), aligned=aligned,
-        sms=lib.multiprocessors(dy.device),
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -1998,15 +2002,15 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
 
 
 def choose_group_norm_backward_dvar_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -2056,7 +2060,7 @@ def launch_group_norm_backward_dvar_sum(
     aligned = math.gcd(Cg, dy_rsqrt_sum.stride(0)) * dy_rsqrt_sum.element_size() % 8 == 0
     variant, config = choose_group_norm_backward_dvar_sum(
         rows=rows, cols=Cg, across=0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1),
-        aligned=aligned, sms=lib.multiprocessors(var_sum.device),
+        aligned=aligned, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -2104,7 +2108,7 @@ def launch_group_norm_backward_dvar_sum(
 
 def choose_group_norm_backward_dx(
     rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool,
-    aligned: bool, sms: int,
+    aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
@@ -2121,13 +2125,13 @@ def choose_group_norm_backward_dx(
     # too few rows to fill the GPU: several programs share one
     if (
         not channels_last
-        and lib.cdiv(rows, 32 if across else 1) < 2 * sms
+        and lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms
         and cols > (2048 if across else 8192)
     ):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(256, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -2153,11 +2157,11 @@ def choose_group_norm_backward_dx(
             ROWS=64 if across else 4096 // BLOCK, num_warps=8,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
@@ -2207,7 +2211,7 @@ def launch_group_norm_backward_dx(
     variant, config = choose_group_norm_backward_dx(
         rows=rows, cols=batch * N, col_run=batch, col_runs=N,
         channels_last=dx.stride(1) < dx.stride(-1), across=dx.stride(1) < dx.stride(-1),
-        aligned=batch * N * dx.element_size() % 8 == 0, sms=lib.multiprocessors(dmu_sum.device),
+        aligned=batch * N * dx.element_size() % 8 == 0, gpu=lib.gpu(dmu_sum.device),
     )  # fmt: skip
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
@@ -2318,15 +2322,15 @@ def launch_group_norm_backward_dx(
 
 def choose_group_norm_backward_deps(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool,
-    sms: int,
+    gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, lib.pow2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS,
@@ -2374,8 +2378,7 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     rows = 1
     variant, config = choose_group_norm_backward_deps(
         rows=rows, cols=Cg * N * groups, col_run=Cg, col_runs=N * groups, across=False,
-        aligned=Cg * N * groups * var_sum.element_size() % 8 == 0,
-        sms=lib.multiprocessors(var_sum.device),
+        aligned=Cg * N * groups * var_sum.element_size() % 8 == 0, gpu=lib.gpu(var_sum.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
@@ -2617,7 +2620,7 @@ def group_norm_backward_reference(
 
 @runtime.op(
     "specs/group_norm.op",
-    lib=2,
+    lib=3,
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
     linear=(("dy",),),

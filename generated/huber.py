@@ -118,15 +118,15 @@ def huber_finish(
 
 
 def choose_huber(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -172,7 +172,7 @@ def launch_huber(x, t, loss, delta) -> None:
     rows = 1
     variant, config = choose_huber(
         rows=rows, cols=batch, across=False, aligned=batch * t.element_size() % 8 == 0,
-        sms=lib.multiprocessors(t.device),
+        gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
@@ -271,7 +271,7 @@ def huber_torch(
 
 @runtime.op(
     "specs/huber.op",
-    lib=2,
+    lib=3,
     allocate=allocate_huber,
     reference=huber_reference,
     equals=huber_torch,
@@ -539,21 +539,21 @@ def huber_backward_finish(
 
 
 def choose_huber_backward(
-    rows: int, cols: int, across: bool, aligned: bool, relays: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and gpu.relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 8),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
@@ -610,7 +610,7 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     rows = 1
     variant, config = choose_huber_backward(
         rows=rows, cols=batch, across=False, aligned=batch * t.element_size() % 8 == 0,
-        relays=lib.relays(t.device), sms=lib.multiprocessors(t.device),
+        gpu=lib.gpu(t.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
@@ -755,7 +755,7 @@ def huber_backward_reference(
 
 @runtime.op(
     "specs/huber.op",
-    lib=2,
+    lib=3,
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),

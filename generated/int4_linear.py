@@ -118,45 +118,50 @@ def int4_linear_combine(
 
 
 def choose_int4_linear(
-    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= 2 * sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= 2 * gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(128, lib.pow2(N)))
         BLOCK_K = min(128, max(64, 256 // itemsize))
         PARTS = lib.parts(
-            3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 3, PARTS=PARTS,
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         )  # fmt: skip
     # by pointers, in tiles of 128 x 64
-    if shared >= 64 and itemsize <= 4 and N > 32 and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= sms:
+    if (
+        gpu.shared >= 64
+        and itemsize <= 4
+        and N > 32
+        and lib.cdiv(M, 128) * lib.cdiv(N, 64) >= gpu.sms
+    ):
         return "medium", lib.tile(128, 64, min(128, max(64, 256 // itemsize)), 4, 2)
     # by pointers, at most 64 rows, deep in K
-    if shared >= (163 if itemsize <= 2 else 99) and itemsize <= 4 and M <= 64:
+    if gpu.shared >= (163 if itemsize <= 2 else 99) and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            min(128, max(64, (512 if M <= 32 and N <= 64 * sms else 256) // itemsize)), 4,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            min(128, max(64, (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize)), 4,
             4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 64
+        gpu.shared >= 64
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
         return "thin", lib.tile(64, 16, min(128, max(64, 256 // itemsize)), 4, 4)
     # by pointers, in small tiles
@@ -169,8 +174,7 @@ def launch_int4_linear(x, w, s, y) -> None:
     N = w.shape[0]
     PRECISION = "ieee"
     variant, config = choose_int4_linear(
-        M=M, N=N, K=K, itemsize=x.element_size(), shared=lib.shared_memory(s.device),
-        sms=lib.multiprocessors(s.device),
+        M=M, N=N, K=K, itemsize=x.element_size(), gpu=lib.gpu(s.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
@@ -253,7 +257,7 @@ def int4_linear_reference(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> 
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_int4_linear,
     reference=int4_linear_reference,
     precision=("matmul",),
@@ -395,25 +399,25 @@ def int4_linear_backward_ds_box(
 
 
 def choose_int4_linear_backward_dx(
-    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -421,24 +425,24 @@ def choose_int4_linear_backward_dx(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 227 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 227 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4, 4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -451,8 +455,7 @@ def launch_int4_linear_backward_dx(x, w, s, dy, dx) -> None:
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
     variant, config = choose_int4_linear_backward_dx(
-        M=M, N=K, K=N, itemsize=4, shared=lib.shared_memory(dy.device),
-        sms=lib.multiprocessors(dy.device),
+        M=M, N=K, K=N, itemsize=4, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     if variant == "split":
@@ -586,7 +589,7 @@ def int4_linear_backward_reference(
 
 @runtime.op(
     "specs/int4_linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_int4_linear_backward,
     reference=int4_linear_backward_reference,
     precision=("matmul",),

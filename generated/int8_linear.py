@@ -179,10 +179,10 @@ def int8_linear_combine(
 
 def choose_int8_linear(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, gpu
     found = lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -190,17 +190,18 @@ def choose_int8_linear(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", terms < 131072 and tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", terms < 131072 and tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", terms < 131072 and tma and itemsize <= 4, lib.tile(
@@ -217,26 +218,26 @@ def choose_int8_linear(
         ), "descriptors"),
         ("narrow", terms < 131072 and tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", terms < 131072 and shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", terms < 131072 and shared >= 227 and itemsize <= 2,
+        ("large", terms < 131072 and gpu.shared >= 227 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3 if stored_bytes <= 4 else 1), "pointers"),
-        ("medium", terms < 131072 and shared >= 163 and itemsize <= 4,
+        ("medium", terms < 131072 and gpu.shared >= 163 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", terms < 131072 and shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", terms < 131072 and gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", terms < 131072 and shared >= 64 and itemsize <= 4,
+        ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -251,12 +252,11 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     M, K = x.shape
     N = w.shape[0]
     total = M * N
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_int8_linear(
         M=M, N=N, K=K, terms=K, tma=lib.takes_tiles(x, w), itemsize=x.element_size(),
         stored_bytes=y.element_size(), copied_bytes=lib.copied_bytes(x, w.mT),
-        turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT),
-        shared=lib.shared_memory(w.device), sms=sms,
+        turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT), gpu=gpu,
     )  # fmt: skip
     if variant in ("split", "split_small"):
         BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (
@@ -268,7 +268,9 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         int8_linear_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
             X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
@@ -284,7 +286,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_persistent[grid](
             x_tiles, w_tiles, sx, sw, y_tiles, y, M, N, K, sx.stride(0), sw.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
@@ -366,7 +368,7 @@ def int8_linear_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_int8_linear,
     reference=int8_linear_reference,
     linear=(("sx",), ("sw",)),
@@ -709,10 +711,10 @@ def int8_linear_backward_dsw_finish(
 
 def choose_int8_linear_backward_acc(
     M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, False, gpu
     found = lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -720,17 +722,18 @@ def choose_int8_linear_backward_acc(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", terms < 131072 and tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", terms < 131072 and tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", terms < 131072 and tma and itemsize <= 4, lib.tile(
@@ -744,26 +747,26 @@ def choose_int8_linear_backward_acc(
         ), "descriptors"),
         ("narrow", terms < 131072 and tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", terms < 131072 and shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", terms < 131072 and gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", terms < 131072 and shared >= 163 and itemsize <= 2,
+        ("large", terms < 131072 and gpu.shared >= 163 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", terms < 131072 and shared >= 99 and itemsize <= 4,
+        ("medium", terms < 131072 and gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", terms < 131072 and shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", terms < 131072 and gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", terms < 131072 and shared >= 64 and itemsize <= 4,
+        ("thin", terms < 131072 and gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", terms < 131072, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -778,12 +781,11 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
     M, K = x.shape
     N = w.shape[0]
     total = M * N
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_int8_linear_backward_acc(
         M=M, N=N, K=K, terms=K, tma=lib.takes_tiles(x, w), itemsize=x.element_size(),
         stored_bytes=acc.element_size(), copied_bytes=lib.copied_bytes(x, w.mT),
-        turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT),
-        shared=lib.shared_memory(w.device), sms=sms,
+        turned_bytes=lib.turned_bytes(w.mT), wide=lib.are_wide(x, w.mT), gpu=gpu,
     )  # fmt: skip
     if variant in ("split", "split_small"):
         BLOCK_M, BLOCK_N, BLOCK_K, PARTS = (
@@ -795,7 +797,9 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         acc_parts = torch.empty((PARTS, M, N), dtype=torch.int32, device=w.device)
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         int8_linear_backward_acc_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
             X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
@@ -811,7 +815,7 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_tiles = lib.tiles_to_store(acc, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         int8_linear_backward_acc_persistent[grid](
             x_tiles, w_tiles, acc_tiles, acc, M, N, K, *acc.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, enable_fp_fusion=True,
@@ -845,15 +849,15 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
 
 
 def choose_int8_linear_backward_dsx(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -893,8 +897,7 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     N = w.shape[0]
     variant, config = choose_int8_linear_backward_dsx(
         rows=M, cols=N, across=0 < dy.stride(0) < dy.stride(1),
-        aligned=math.gcd(N, dy.stride(0)) * dy.element_size() % 8 == 0,
-        sms=lib.multiprocessors(acc.device),
+        aligned=math.gcd(N, dy.stride(0)) * dy.element_size() % 8 == 0, gpu=lib.gpu(acc.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -926,15 +929,15 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
 
 
 def choose_int8_linear_backward_dsw(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -974,8 +977,7 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
     N = w.shape[0]
     variant, config = choose_int8_linear_backward_dsw(
         rows=N, cols=M, across=0 < dy.stride(1) < dy.stride(0),
-        aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0,
-        sms=lib.multiprocessors(acc.device),
+        aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0, gpu=lib.gpu(acc.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -1080,7 +1082,7 @@ def int8_linear_backward_reference(
 
 @runtime.op(
     "specs/int8_linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_int8_linear_backward,
     reference=int8_linear_backward_reference,
     linear=(("sx", "sw"), ("dy",)),

@@ -99,15 +99,15 @@ def kl_div_finish(
 
 
 def choose_kl_div(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -146,8 +146,7 @@ def launch_kl_div(x, t, loss) -> None:
     N, D = x.shape
     variant, config = choose_kl_div(
         rows=N, cols=D, across=0 < t.stride(0) < t.stride(1),
-        aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0,
-        sms=lib.multiprocessors(t.device),
+        aligned=math.gcd(D, t.stride(0)) * t.element_size() % 8 == 0, gpu=lib.gpu(t.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32
@@ -222,7 +221,7 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=2,
+    lib=3,
     allocate=allocate_kl_div,
     reference=kl_div_reference,
     equals=kl_div_torch,
@@ -400,7 +399,7 @@ def kl_div_backward_reference(
 
 @runtime.op(
     "specs/kl_div.op",
-    lib=2,
+    lib=3,
     allocate=allocate_kl_div_backward,
     reference=kl_div_backward_reference,
     linear=(("dloss",),),

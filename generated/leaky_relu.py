@@ -177,7 +177,7 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=2,
+    lib=3,
     allocate=allocate_leaky_relu,
     reference=leaky_relu_reference,
     equals=leaky_relu_torch,
@@ -367,21 +367,21 @@ def leaky_relu_backward_finish(
 
 
 def choose_leaky_relu_backward(
-    rows: int, cols: int, across: bool, aligned: bool, relays: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and gpu.relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 8),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
@@ -436,7 +436,7 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     rows = 1
     variant, config = choose_leaky_relu_backward(
         rows=rows, cols=batch, across=False, aligned=batch * dy.element_size() % 8 == 0,
-        relays=lib.relays(dy.device), sms=lib.multiprocessors(dy.device),
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
@@ -536,7 +536,7 @@ def leaky_relu_backward_reference(
 
 @runtime.op(
     "specs/leaky_relu.op",
-    lib=2,
+    lib=3,
     allocate=allocate_leaky_relu_backward,
     reference=leaky_relu_backward_reference,
     linear=(("dy",),),

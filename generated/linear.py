@@ -327,42 +327,43 @@ def linear_combine(
 
 def choose_linear(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
-            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "left ahead", 4 * M * K),
         ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
-            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "both ahead", 4 * (M * K + K * N)),
         ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "right ahead", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -381,26 +382,26 @@ def choose_linear(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -414,12 +415,12 @@ def launch_linear(x, w, b, y) -> None:
     x = lib.reshaped(x, batch, K)
     y = y.view(batch, N)
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_linear(
         M=batch, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
-        wide=lib.are_wide(x, w.mT), shared=lib.shared_memory(w.device), sms=sms,
+        wide=lib.are_wide(x, w.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
@@ -428,7 +429,7 @@ def launch_linear(x, w, b, y) -> None:
         w_tiles, w_turned = lib.tiles(w, BLOCK_N, BLOCK_K)
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_left_ahead[grid](
             w_tiles, x_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -438,7 +439,7 @@ def launch_linear(x, w, b, y) -> None:
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
@@ -447,7 +448,7 @@ def launch_linear(x, w, b, y) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_right_ahead[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -459,7 +460,10 @@ def launch_linear(x, w, b, y) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+            min(
+                config["PROGRAMS"] * gpu.sms,
+                PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N),
+            ),
         )
         linear_parts[grid](
             x_tiles, w_tiles, y_sum_parts, batch, N, K,
@@ -475,7 +479,7 @@ def launch_linear(x, w, b, y) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -485,7 +489,9 @@ def launch_linear(x, w, b, y) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         linear_strips[grid](
             x_tiles, w_tiles, b, y_tiles, y, batch, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -562,7 +568,7 @@ def linear_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_linear,
     reference=linear_reference,
     equals=linear_torch,
@@ -1263,42 +1269,43 @@ def linear_backward_db_finish(
 
 def choose_linear_backward_dx(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
-            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "left ahead", 4 * M * K),
         ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
-            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "both ahead", 4 * (M * K + K * N)),
         ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "right ahead", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -1314,26 +1321,26 @@ def choose_linear_backward_dx(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -1347,12 +1354,12 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
     dy = lib.reshaped(dy, batch, N)
     dx = dx.view(batch, K)
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(dy.device)
+    gpu = lib.gpu(dy.device)
     variant, config = choose_linear_backward_dx(
         M=batch, N=K, K=N, tma=lib.takes_tiles(dy, w), tf32x3=PRECISION == "tf32x3",
         itemsize=w.element_size(), stored_bytes=dx.element_size(),
         copied_bytes=lib.copied_bytes(dy, w), turned_bytes=lib.turned_bytes(w),
-        wide=lib.are_wide(dy, w), shared=lib.shared_memory(dy.device), sms=sms,
+        wide=lib.are_wide(dy, w), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -1361,7 +1368,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_left_ahead[grid](
             w_tiles, dy_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             W_TURNED=w_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -1371,7 +1378,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_tf32x3[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
@@ -1380,7 +1387,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w.mT, BLOCK_N, BLOCK_K)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_right_ahead[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -1392,7 +1399,10 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         grid = (
-            min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+            min(
+                config["PROGRAMS"] * gpu.sms,
+                PARTS * lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N),
+            ),
         )
         linear_backward_dx_parts[grid](
             dy_tiles, w_tiles, dx_sum_parts, batch, K, N,
@@ -1408,7 +1418,7 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dx_persistent[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1418,7 +1428,9 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w, BLOCK_K, BLOCK_N, by_columns=True)
         dx_tiles = lib.tiles_to_store(dx, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, lib.cdiv(batch, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
         linear_backward_dx_strips[grid](
             dy_tiles, w_tiles, dx_tiles, dx, batch, K, N, *dx.stride(),
             DY_TURNED=dy_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1447,42 +1459,43 @@ def launch_linear_backward_dx(x, w, dy, dx) -> None:
 
 def choose_linear_backward_dw(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
-            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "left ahead", 4 * M * K),
         ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
-            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "both ahead", 4 * (M * K + K * N)),
         ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "right ahead", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -1498,26 +1511,26 @@ def choose_linear_backward_dw(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -1531,12 +1544,12 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
     dy = lib.reshaped(dy, batch, N)
     x = lib.reshaped(x, batch, K)
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(dy.device)
+    gpu = lib.gpu(dy.device)
     variant, config = choose_linear_backward_dw(
         M=N, N=K, K=batch, tma=lib.takes_tiles(dy, x), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=dw.element_size(),
         copied_bytes=lib.copied_bytes(dy.mT, x), turned_bytes=lib.turned_bytes(x),
-        wide=lib.are_wide(dy.mT, x), shared=lib.shared_memory(dy.device), sms=sms,
+        wide=lib.are_wide(dy.mT, x), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -1545,7 +1558,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         x_tiles, x_turned = lib.tiles(x.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_left_ahead[grid](
             x_tiles, dy_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             X_TURNED=x_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -1555,7 +1568,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_tf32x3[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
@@ -1564,7 +1577,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles = lib.tf32_tiles(x.mT, BLOCK_N, BLOCK_K)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_right_ahead[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -1575,7 +1588,9 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         dw_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=dy.device)
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles, x_turned = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
         linear_backward_dw_parts[grid](
             dy_tiles, x_tiles, dw_sum_parts, N, K, batch,
             DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1590,7 +1605,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles, x_turned = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_persistent[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1600,7 +1615,7 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         x_tiles, x_turned = lib.tiles(x, BLOCK_K, BLOCK_N, by_columns=True)
         dw_tiles = lib.tiles_to_store(dw, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         linear_backward_dw_strips[grid](
             dy_tiles, x_tiles, dw_tiles, dw, N, K, batch, *dw.stride(),
             DY_TURNED=dy_turned, X_TURNED=x_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1628,15 +1643,15 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
 
 
 def choose_linear_backward_db(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1682,7 +1697,7 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     aligned = math.gcd(batch, dy.stride(1)) * dy.element_size() % 8 == 0
     variant, config = choose_linear_backward_db(
         rows=N, cols=batch, across=0 < dy.stride(1) < dy.stride(0), aligned=aligned,
-        sms=lib.multiprocessors(dy.device),
+        gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32
@@ -1789,7 +1804,7 @@ def linear_backward_reference(
 
 @runtime.op(
     "specs/linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_linear_backward,
     reference=linear_backward_reference,
     precision=("matmul",),

@@ -331,42 +331,43 @@ def linear_gelu_combine(
 
 def choose_linear_gelu(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
-            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "left ahead", 4 * M * K),
         ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
-            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "both ahead", 4 * (M * K + K * N)),
         ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "right ahead", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -385,26 +386,26 @@ def choose_linear_gelu(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -415,12 +416,12 @@ def launch_linear_gelu(x, w, b, y) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_linear_gelu(
         M=M, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
-        wide=lib.are_wide(x, w.mT), shared=lib.shared_memory(w.device), sms=sms,
+        wide=lib.are_wide(x, w.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
@@ -429,7 +430,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         w_tiles, w_turned = lib.tiles(w, BLOCK_N, BLOCK_K)
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_left_ahead[grid](
             w_tiles, x_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             W_TURNED=w_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
@@ -439,7 +440,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_tf32x3[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
@@ -449,7 +450,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_right_ahead[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, COMPUTE=COMPUTE, HALF=x.element_size() == 2, enable_fp_fusion=True,
@@ -460,7 +461,9 @@ def launch_linear_gelu(x, w, b, y) -> None:
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         linear_gelu_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -476,7 +479,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_persistent[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -487,7 +490,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_strips[grid](
             x_tiles, w_tiles, b, y_tiles, y, M, N, K, b.stride(0), *y.stride(),
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -569,7 +572,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=2,
+    lib=3,
     allocate=allocate_linear_gelu,
     reference=linear_gelu_reference,
     equals=linear_gelu_torch,
@@ -931,42 +934,43 @@ def linear_gelu_forward_combine(
 
 def choose_linear_gelu_forward(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
-            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "left ahead", 4 * M * K),
         ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
-            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "both ahead", 4 * (M * K + K * N)),
         ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "right ahead", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -985,26 +989,26 @@ def choose_linear_gelu_forward(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -1015,12 +1019,12 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
     M, K = x.shape
     N = w.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(w.device)
+    gpu = lib.gpu(w.device)
     variant, config = choose_linear_gelu_forward(
         M=M, N=N, K=K, tma=lib.takes_tiles(x, w), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, w.mT), turned_bytes=lib.turned_bytes(w.mT),
-        wide=lib.are_wide(x, w.mT), shared=lib.shared_memory(w.device), sms=sms,
+        wide=lib.are_wide(x, w.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32
@@ -1030,7 +1034,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         x_tiles = lib.tf32_tiles(x, BLOCK_M, BLOCK_K)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_left_ahead[grid](
             w_tiles, x_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
@@ -1042,7 +1046,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 4)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_tf32x3[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
@@ -1054,7 +1058,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         w_tiles = lib.tf32_tiles(w, BLOCK_N, BLOCK_K)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_right_ahead[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
@@ -1066,7 +1070,9 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         acc_parts = torch.empty((PARTS, M, N), dtype=compute, device=w.device)
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         linear_gelu_forward_parts[grid](
             x_tiles, w_tiles, acc_parts, M, N, K,
             X_TURNED=x_turned, W_TURNED=w_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1083,7 +1089,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_persistent[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
@@ -1096,7 +1102,7 @@ def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
         w_tiles, w_turned = lib.tiles(w.mT, BLOCK_K, BLOCK_N, by_columns=True)
         acc_kept_tiles = lib.tiles_to_store(acc_kept, BLOCK_M, BLOCK_N)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         linear_gelu_forward_strips[grid](
             x_tiles, w_tiles, acc_kept_tiles, acc_kept, b, y_tiles, y, M, N, K, *acc_kept.stride(),
             b.stride(0), *y.stride(),
@@ -1177,7 +1183,7 @@ def linear_gelu_forward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=2,
+    lib=3,
     allocate=allocate_linear_gelu_forward,
     reference=linear_gelu_forward_reference,
     precision=("matmul",),
@@ -1525,25 +1531,25 @@ def linear_gelu_backward_db_finish(
 
 
 def choose_linear_gelu_backward_dx(
-    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -1551,24 +1557,25 @@ def choose_linear_gelu_backward_dx(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
+            min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -1582,8 +1589,7 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
     PRECISION = runtime.f32_precision("matmul")
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
     variant, config = choose_linear_gelu_backward_dx(
-        M=M, N=K, K=N, itemsize=itemsize, shared=lib.shared_memory(acc_kept.device),
-        sms=lib.multiprocessors(acc_kept.device),
+        M=M, N=K, K=N, itemsize=itemsize, gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
@@ -1622,25 +1628,25 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
 
 
 def choose_linear_gelu_backward_dw(
-    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -1648,24 +1654,25 @@ def choose_linear_gelu_backward_dw(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
+            min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -1679,8 +1686,7 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
     PRECISION = runtime.f32_precision("matmul")
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
     variant, config = choose_linear_gelu_backward_dw(
-        M=N, N=K, K=M, itemsize=itemsize, shared=lib.shared_memory(acc_kept.device),
-        sms=lib.multiprocessors(acc_kept.device),
+        M=N, N=K, K=M, itemsize=itemsize, gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
@@ -1719,15 +1725,15 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
 
 
 def choose_linear_gelu_backward_db(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -1768,7 +1774,7 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     variant, config = choose_linear_gelu_backward_db(
         rows=N, cols=M, across=0 < dy.stride(1) < dy.stride(0),
         aligned=math.gcd(M, dy.stride(1)) * dy.element_size() % 8 == 0,
-        sms=lib.multiprocessors(acc_kept.device),
+        gpu=lib.gpu(acc_kept.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = (
@@ -1912,7 +1918,7 @@ def linear_gelu_backward_reference(
 
 @runtime.op(
     "specs/linear_gelu.op",
-    lib=2,
+    lib=3,
     allocate=allocate_linear_gelu_backward,
     reference=linear_gelu_backward_reference,
     precision=("matmul",),

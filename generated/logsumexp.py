@@ -105,15 +105,15 @@ def logsumexp_finish(
 
 
 def choose_logsumexp(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -147,7 +147,7 @@ def choose_logsumexp(
         )  # fmt: skip
     # any width
     return "loop", dict(
-        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * sms else 2048),
+        BLOCK=(BLOCK := 256 if across else 4096 if aligned or rows < 4 * gpu.sms else 2048),
         ROWS=32 if across else 1, num_warps=8 if across else BLOCK // 512,
     )  # fmt: skip
 
@@ -160,8 +160,7 @@ def launch_logsumexp(x, y) -> None:
     y = y.view(batch)
     variant, config = choose_logsumexp(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -237,7 +236,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=2,
+    lib=3,
     allocate=allocate_logsumexp,
     reference=logsumexp_reference,
     equals=logsumexp_torch,
@@ -442,22 +441,27 @@ def logsumexp_backward_finish(
 
 
 def choose_logsumexp_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, relays: bool,
-    sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and relays and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if (
+        not across
+        and gpu.relays
+        and itemsize <= 2
+        and 65536 < cols <= 2**22
+        and rows * cols > 2**25
+    ):
         return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 4),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
@@ -504,8 +508,7 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     variant, config = choose_logsumexp_backward(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        itemsize=dx.element_size(), relays=lib.relays(x.device),
-        sms=lib.multiprocessors(x.device),
+        itemsize=dx.element_size(), gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
@@ -600,7 +603,7 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
 
 @runtime.op(
     "specs/logsumexp.op",
-    lib=2,
+    lib=3,
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),

@@ -93,17 +93,17 @@ def masked_cumsum_finish(
 
 
 def choose_masked_cumsum(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = lib.spread(
-            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -117,7 +117,7 @@ def choose_masked_cumsum(
             num_warps=1 if itemsize <= 2 else 2,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
-    if rows < (8 if aligned else 2) * sms and cols > 4096:
+    if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
     return "blocks", dict(
@@ -138,7 +138,7 @@ def launch_masked_cumsum(x, mask, y) -> None:
     aligned = math.gcd(D, mask.stride(0)) * mask.element_size() % 8 == 0
     variant, config = choose_masked_cumsum(
         rows=batch, cols=D, across=0 < mask.stride(0) < mask.stride(1), aligned=aligned,
-        itemsize=y.element_size(), sms=lib.multiprocessors(mask.device),
+        itemsize=y.element_size(), gpu=lib.gpu(mask.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -215,7 +215,7 @@ def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=2,
+    lib=3,
     allocate=allocate_masked_cumsum,
     reference=masked_cumsum_reference,
     equals=masked_cumsum_torch,
@@ -320,17 +320,17 @@ def masked_cumsum_backward_finish(
 
 
 def choose_masked_cumsum_backward(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+    if lib.cdiv(rows, 64 if across else 1) < (1 if across else 2) * gpu.sms and cols > (
         256 if across else 16384 if rows >= 16 else 4096
     ):
         ROWS = max(1, min(32, lib.pow2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = lib.spread(
-            8 * sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
+            8 * gpu.sms, lib.cdiv(rows, ROWS), min(512 if across else 1024, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -344,7 +344,7 @@ def choose_masked_cumsum_backward(
             num_warps=2, RUN=1,
         )  # fmt: skip
     # few rows: wide blocks keep enough bytes in flight
-    if rows < (8 if aligned else 2) * sms and cols > 4096:
+    if rows < (8 if aligned else 2) * gpu.sms and cols > 4096:
         return "few", dict(
             ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize),
         )  # fmt: skip
@@ -368,7 +368,7 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
     variant, config = choose_masked_cumsum_backward(
         rows=batch, cols=D, across=0 < dy.stride(0) < dy.stride(1),
         aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
-        itemsize=dx.element_size(), sms=lib.multiprocessors(dy.device),
+        itemsize=dx.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
@@ -448,7 +448,7 @@ def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> to
 
 @runtime.op(
     "specs/masked_cumsum.op",
-    lib=2,
+    lib=3,
     allocate=allocate_masked_cumsum_backward,
     reference=masked_cumsum_backward_reference,
     batch=runtime.Batch({"mask": (0, 1), "dy": (0, 1)}, (0,)),

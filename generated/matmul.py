@@ -311,42 +311,43 @@ def matmul_combine(
 
 def choose_matmul(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
-            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "left ahead", 4 * M * K),
         ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
-            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "both ahead", 4 * (M * K + K * N)),
         ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "right ahead", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -362,26 +363,26 @@ def choose_matmul(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -392,12 +393,12 @@ def launch_matmul(a, b, y) -> None:
     M, K = a.shape
     N = b.shape[1]
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(a.device)
+    gpu = lib.gpu(a.device)
     variant, config = choose_matmul(
         M=M, N=N, K=K, tma=lib.takes_tiles(a, b), tf32x3=PRECISION == "tf32x3",
         itemsize=a.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(a, b), turned_bytes=lib.turned_bytes(b),
-        wide=lib.are_wide(a, b), shared=lib.shared_memory(a.device), sms=sms,
+        wide=lib.are_wide(a, b), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32
@@ -406,7 +407,7 @@ def launch_matmul(a, b, y) -> None:
         b_tiles, b_turned = lib.tiles(b.mT, BLOCK_N, BLOCK_K)
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_left_ahead[grid](
             b_tiles, a_tiles, y_tiles, y, M, N, K, *y.stride(),
             B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -416,7 +417,7 @@ def launch_matmul(a, b, y) -> None:
         a_tiles = lib.tf32_tiles(a, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_tf32x3[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
@@ -425,7 +426,7 @@ def launch_matmul(a, b, y) -> None:
         a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b.mT, BLOCK_N, BLOCK_K)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_right_ahead[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
             A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -436,7 +437,9 @@ def launch_matmul(a, b, y) -> None:
         y_sum_parts = torch.empty((PARTS, M, N), dtype=compute, device=a.device)
         a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         matmul_parts[grid](
             a_tiles, b_tiles, y_sum_parts, M, N, K,
             A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -451,7 +454,7 @@ def launch_matmul(a, b, y) -> None:
         a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_persistent[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
             A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -461,7 +464,7 @@ def launch_matmul(a, b, y) -> None:
         a_tiles, a_turned = lib.tiles(a, BLOCK_M, BLOCK_K)
         b_tiles, b_turned = lib.tiles(b, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         matmul_strips[grid](
             a_tiles, b_tiles, y_tiles, y, M, N, K, *y.stride(),
             A_TURNED=a_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -529,7 +532,7 @@ def matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/matmul.op",
-    lib=2,
+    lib=3,
     allocate=allocate_matmul,
     reference=matmul_reference,
     equals=matmul_torch,
@@ -1136,42 +1139,43 @@ def matmul_backward_db_combine(
 
 def choose_matmul_backward_da(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
-            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "left ahead", 4 * M * K),
         ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
-            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "both ahead", 4 * (M * K + K * N)),
         ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "right ahead", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -1187,26 +1191,26 @@ def choose_matmul_backward_da(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -1217,12 +1221,12 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
     M, K = a.shape
     N = b.shape[1]
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(b.device)
+    gpu = lib.gpu(b.device)
     variant, config = choose_matmul_backward_da(
         M=M, N=K, K=N, tma=lib.takes_tiles(dy, b), tf32x3=PRECISION == "tf32x3",
         itemsize=b.element_size(), stored_bytes=da.element_size(),
         copied_bytes=lib.copied_bytes(dy, b.mT), turned_bytes=lib.turned_bytes(b.mT),
-        wide=lib.are_wide(dy, b.mT), shared=lib.shared_memory(b.device), sms=sms,
+        wide=lib.are_wide(dy, b.mT), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
@@ -1231,7 +1235,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         b_tiles, b_turned = lib.tiles(b, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_left_ahead[grid](
             b_tiles, dy_tiles, da_tiles, da, M, K, N, *da.stride(),
             B_TURNED=b_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -1241,7 +1245,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         dy_tiles = lib.tf32_tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 4)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_tf32x3[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
@@ -1250,7 +1254,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles = lib.tf32_tiles(b, BLOCK_N, BLOCK_K)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_right_ahead[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
             DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -1261,7 +1265,9 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         da_sum_parts = torch.empty((PARTS, M, K), dtype=compute, device=b.device)
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
         matmul_backward_da_parts[grid](
             dy_tiles, b_tiles, da_sum_parts, M, K, N,
             DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1276,7 +1282,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_persistent[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
             DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1286,7 +1292,7 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
         dy_tiles, dy_turned = lib.tiles(dy, BLOCK_M, BLOCK_K)
         b_tiles, b_turned = lib.tiles(b.mT, BLOCK_K, BLOCK_N, by_columns=True)
         da_tiles = lib.tiles_to_store(da, BLOCK_M, BLOCK_N)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_da_strips[grid](
             dy_tiles, b_tiles, da_tiles, da, M, K, N, *da.stride(),
             DY_TURNED=dy_turned, B_TURNED=b_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1315,42 +1321,43 @@ def launch_matmul_backward_da(a, b, dy, da) -> None:
 
 def choose_matmul_backward_db(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
         ("left_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * sms) else 64,
-            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms else 32,
+            BLOCK_M := 128 if M > 64 and 7 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 5 * 1 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), 1 * gpu.sms) else 64,
+            BLOCK_M, 64 if BLOCK_M == 64 and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms else 32,
             8 if BLOCK_M == 128 else 4, 3, PROGRAMS=1 if BLOCK_M == 128 else 3,
         ), "left ahead", 4 * M * K),
         ("prepared", tma and tf32x3 and itemsize == 4, lib.tile(
             128,
-            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), sms) else 128,
+            BLOCK_N := 256 if 5 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 256), gpu.sms) <= 3 * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 128), gpu.sms) else 128,
             32, 8, 4 if BLOCK_N == 256 else 6, TERMS=256, PROGRAMS=1,
         ), "both ahead", 4 * (M * K + K * N)),
         ("right_ahead", tma and tf32x3 and itemsize == 4, lib.tile(
-            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * sms) else 64,
+            BLOCK_M := 128 if 7 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 5 * 2 * gpu.sms * lib.cdiv(lib.cdiv(M, 128) * lib.cdiv(N, 64), 2 * gpu.sms) else 64,
             64, 32, 4, 3, PROGRAMS=2 if BLOCK_M == 128 else 3,
         ), "right ahead", 4 * K * N),
         ("split", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(128, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors"),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors"),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 32 if N <= 32 * gpu.sms else 64 if N <= 64 * gpu.sms else 128,
             (512 if BLOCK_N == 32 else 256) // itemsize, 4, 6 if BLOCK_N == 64 else 4, PROGRAMS=1,
         ), "descriptors"),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -1366,26 +1373,26 @@ def choose_matmul_backward_db(
         ), "descriptors"),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) else 64,
+            BLOCK_N := 128 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 128), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) else 64,
             256 // itemsize, 4, 4 if BLOCK_N == 128 else 6, PROGRAMS=1,
         ), "descriptors"),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers"),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 256, 128 // itemsize, 8, 3), "pointers"),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers"),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers"),
-        ("thin", shared >= 64 and itemsize <= 4,
+        ("thin", gpu.shared >= 64 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers"),
         ("small", True, lib.tile(64, 64, 32, 4, 3 if itemsize <= 4 else 2), "pointers"),
     )  # fmt: skip
@@ -1396,12 +1403,12 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     M, K = a.shape
     N = b.shape[1]
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(a.device)
+    gpu = lib.gpu(a.device)
     variant, config = choose_matmul_backward_db(
         M=N, N=K, K=M, tma=lib.takes_tiles(dy, a), tf32x3=PRECISION == "tf32x3",
         itemsize=a.element_size(), stored_bytes=db.element_size(),
         copied_bytes=lib.copied_bytes(dy.mT, a), turned_bytes=lib.turned_bytes(a),
-        wide=lib.are_wide(dy.mT, a), shared=lib.shared_memory(a.device), sms=sms,
+        wide=lib.are_wide(dy.mT, a), gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32
@@ -1409,7 +1416,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     if variant == "left_ahead":
         a_tiles, a_turned = lib.tiles(a.mT, BLOCK_N, BLOCK_K)
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_left_ahead[grid](
             a_tiles, dy_tiles, db, N, K, M, *db.stride(),
             A_TURNED=a_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -1418,7 +1425,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     elif variant == "prepared":
         dy_tiles = lib.tf32_tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_tf32x3[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
             COMPUTE=COMPUTE, enable_fp_fusion=True, **lib.config_without(config, "PROGRAMS"),
@@ -1426,7 +1433,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     elif variant == "right_ahead":
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles = lib.tf32_tiles(a.mT, BLOCK_N, BLOCK_K)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_right_ahead[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
             DY_TURNED=dy_turned, COMPUTE=COMPUTE, enable_fp_fusion=True,
@@ -1437,7 +1444,9 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
         db_sum_parts = torch.empty((PARTS, N, K), dtype=compute, device=a.device)
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),
+        )
         matmul_backward_db_parts[grid](
             dy_tiles, a_tiles, db_sum_parts, N, K, M,
             DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1451,7 +1460,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_persistent[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
             DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1460,7 +1469,7 @@ def launch_matmul_backward_db(a, b, dy, db) -> None:
     elif variant == "strips":
         dy_tiles, dy_turned = lib.tiles(dy.mT, BLOCK_M, BLOCK_K)
         a_tiles, a_turned = lib.tiles(a, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(N, 3 * BLOCK_M) * lib.cdiv(K, BLOCK_N)),)
         matmul_backward_db_strips[grid](
             dy_tiles, a_tiles, db, N, K, M, *db.stride(),
             DY_TURNED=dy_turned, A_TURNED=a_turned, COMPUTE=COMPUTE, PRECISION=PRECISION,
@@ -1542,7 +1551,7 @@ def matmul_backward_reference(
 
 @runtime.op(
     "specs/matmul.op",
-    lib=2,
+    lib=3,
     allocate=allocate_matmul_backward,
     reference=matmul_backward_reference,
     precision=("matmul",),

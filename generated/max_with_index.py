@@ -218,15 +218,15 @@ def max_with_index_int_finish(
 
 
 def choose_max_with_index_float(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
@@ -263,7 +263,7 @@ def choose_max_with_index_float(
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
-            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+            else 128 if cols <= 8192 else 4096 if rows < 8 * gpu.sms else 1024
         )
     )
     return "loop", dict(
@@ -277,8 +277,7 @@ def launch_max_with_index_float(x, v, i) -> None:
     N, D = x.shape
     variant, config = choose_max_with_index_float(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -316,15 +315,15 @@ def launch_max_with_index_float(x, v, i) -> None:
 
 
 def choose_max_with_index_int(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
@@ -361,7 +360,7 @@ def choose_max_with_index_int(
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
-            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+            else 128 if cols <= 8192 else 4096 if rows < 8 * gpu.sms else 1024
         )
     )
     return "loop", dict(
@@ -375,8 +374,7 @@ def launch_max_with_index_int(x, v, i) -> None:
     N, D = x.shape
     variant, config = choose_max_with_index_int(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -484,7 +482,7 @@ def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=2,
+    lib=3,
     allocate=allocate_max_with_index,
     reference=max_with_index_reference,
     equals=max_with_index_torch,
@@ -614,15 +612,15 @@ def max_with_index_backward_dx_tile(
 
 
 def choose_max_with_index_backward_v_at(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
@@ -659,7 +657,7 @@ def choose_max_with_index_backward_v_at(
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
-            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+            else 128 if cols <= 8192 else 4096 if rows < 8 * gpu.sms else 1024
         )
     )
     return "loop", dict(
@@ -673,8 +671,7 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
     N, D = x.shape
     variant, config = choose_max_with_index_backward_v_at(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dv.dtype) else torch.float32
@@ -775,7 +772,7 @@ def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torc
 
 @runtime.op(
     "specs/max_with_index.op",
-    lib=2,
+    lib=3,
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
     linear=(("dv",),),

@@ -112,17 +112,17 @@ def middle_mean_finish(
 
 
 def choose_middle_mean(
-    cols: int, row_run: int, row_runs: int, across: bool, aligned: bool, sms: int,
+    cols: int, row_run: int, row_runs: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if row_runs * lib.cdiv(row_run, 32 if across else 1) < 2 * sms and cols > (
+    if row_runs * lib.cdiv(row_run, 32 if across else 1) < 2 * gpu.sms and cols > (
         2048 if across else 8192
     ):
         BLOCK = 64 if across else 2048
         ROWS = min(32 if across else 1, lib.pow2(max(1, row_run)))
         PARTS = lib.spread(
-            (4 if across else 16) * sms,
+            (4 if across else 16) * gpu.sms,
             row_runs * lib.cdiv(row_run, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
@@ -172,8 +172,7 @@ def launch_middle_mean(x, y) -> None:
     rows = B * D
     variant, config = choose_middle_mean(
         cols=M, row_run=D, row_runs=B, across=0 < x.stride(2) < x.stride(1),
-        aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(M, x.stride(2)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -244,7 +243,7 @@ def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=2,
+    lib=3,
     allocate=allocate_middle_mean,
     reference=middle_mean_reference,
     equals=middle_mean_torch,
@@ -378,7 +377,7 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
 
 @runtime.op(
     "specs/middle_mean.op",
-    lib=2,
+    lib=3,
     allocate=allocate_middle_mean_backward,
     reference=middle_mean_backward_reference,
     linear=(("x", "dy"),),

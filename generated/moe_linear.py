@@ -61,44 +61,44 @@ def moe_linear_tiles(
 
 
 def choose_moe_linear(
-    M: int, N: int, segments: int, itemsize: int, shared: int, sms: int,
+    M: int, N: int, segments: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in the widest tiles
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 2
         and M > 64
         and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
+        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
     ):
         return "large", lib.tile(
             128, 256, 128 // itemsize, 8, 3, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(
             128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3,
             SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if itemsize <= 2 and M <= 32 and N <= 64 * sms else 256) // itemsize, 4,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if itemsize <= 2 and M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
             4 if M <= 32 else 5, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 64
+        gpu.shared >= 64
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
         return "thin", lib.tile(
             64, 16, 256 // itemsize, 4, 4, SEGMENTS=max(1, lib.pow2(segments)),
@@ -116,8 +116,7 @@ def launch_moe_linear(x, w, off, y) -> None:
     N = w.shape[2]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear(
-        M=M, N=N, segments=E, itemsize=x.element_size(), shared=lib.shared_memory(off.device),
-        sms=lib.multiprocessors(off.device),
+        M=M, N=N, segments=E, itemsize=x.element_size(), gpu=lib.gpu(off.device),
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(N, config["BLOCK_N"]),)
@@ -186,7 +185,7 @@ def moe_linear_reference(x: torch.Tensor, w: torch.Tensor, off: torch.Tensor) ->
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_moe_linear,
     reference=moe_linear_reference,
     precision=("matmul",),
@@ -294,44 +293,44 @@ def moe_linear_backward_dw_tiles(
 
 
 def choose_moe_linear_backward_dx(
-    M: int, N: int, segments: int, itemsize: int, shared: int, sms: int,
+    M: int, N: int, segments: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in the widest tiles
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 2
         and M > 64
         and N > 128
-        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
+        and lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
     ):
         return "large", lib.tile(
             128, 256, 128 // itemsize, 8, 3, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(
             128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3,
             SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if itemsize <= 2 and M <= 32 and N <= 64 * sms else 256) // itemsize, 4,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if itemsize <= 2 and M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
             4 if M <= 32 else 5, SEGMENTS=max(1, lib.pow2(segments)),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 64
+        gpu.shared >= 64
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
         return "thin", lib.tile(
             64, 16, 256 // itemsize, 4, 4, SEGMENTS=max(1, lib.pow2(segments)),
@@ -349,8 +348,7 @@ def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
     N = w.shape[2]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dx(
-        M=M, N=K, segments=E, itemsize=w.element_size(), shared=lib.shared_memory(dy.device),
-        sms=lib.multiprocessors(dy.device),
+        M=M, N=K, segments=E, itemsize=w.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     grid = (lib.cdiv(M, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
@@ -361,39 +359,41 @@ def launch_moe_linear_backward_dx(x, w, off, dy, dx) -> None:
 
 
 def choose_moe_linear_backward_dw(
-    batches: int, M: int, N: int, itemsize: int, shared: int, sms: int,
+    batches: int, M: int, N: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in the widest tiles
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 2
         and M > 64
         and N > 128
-        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= sms
+        and batches * lib.cdiv(M, 128) * lib.cdiv(N, 256) >= gpu.sms
     ):
         return "large", lib.tile(128, 256, 128 // itemsize, 8, 3)
     # by pointers, in square tiles
     if (
-        shared >= 99
+        gpu.shared >= 99
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * batches * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if itemsize <= 2 and M <= 32 and N <= 64 * sms else 256) // itemsize, 4,
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if itemsize <= 2 and M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
             4 if M <= 32 else 5,
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 64
+        gpu.shared >= 64
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (
+            N <= 16 or itemsize == 4 and 2 * batches * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
+        )
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -407,8 +407,7 @@ def launch_moe_linear_backward_dw(x, w, off, dy, dw) -> None:
     N = w.shape[2]
     PRECISION = runtime.f32_precision("matmul")
     _, config = choose_moe_linear_backward_dw(
-        batches=E, M=N, N=K, itemsize=x.element_size(), shared=lib.shared_memory(dy.device),
-        sms=lib.multiprocessors(dy.device),
+        batches=E, M=N, N=K, itemsize=x.element_size(), gpu=lib.gpu(dy.device),
     )  # fmt: skip
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     grid = (E * lib.cdiv(N, config["BLOCK_M"]) * lib.cdiv(K, config["BLOCK_N"]),)
@@ -516,7 +515,7 @@ def moe_linear_backward_reference(
 
 @runtime.op(
     "specs/moe_linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_moe_linear_backward,
     reference=moe_linear_backward_reference,
     precision=("matmul",),

@@ -185,15 +185,15 @@ def row_argmax_int_finish(
 
 
 def choose_row_argmax_float(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
@@ -230,7 +230,7 @@ def choose_row_argmax_float(
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
-            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+            else 128 if cols <= 8192 else 4096 if rows < 8 * gpu.sms else 1024
         )
     )
     return "loop", dict(
@@ -244,8 +244,7 @@ def launch_row_argmax_float(x, i) -> None:
     N, D = x.shape
     variant, config = choose_row_argmax_float(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -282,15 +281,15 @@ def launch_row_argmax_float(x, i) -> None:
 
 
 def choose_row_argmax_int(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
@@ -327,7 +326,7 @@ def choose_row_argmax_int(
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
-            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+            else 128 if cols <= 8192 else 4096 if rows < 8 * gpu.sms else 1024
         )
     )
     return "loop", dict(
@@ -341,8 +340,7 @@ def launch_row_argmax_int(x, i) -> None:
     N, D = x.shape
     variant, config = choose_row_argmax_int(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -436,7 +434,7 @@ def row_argmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_argmax.op",
-    lib=2,
+    lib=3,
     allocate=allocate_row_argmax,
     reference=row_argmax_reference,
     equals=row_argmax_torch,

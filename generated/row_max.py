@@ -165,15 +165,15 @@ def row_max_int_finish(
 
 
 def choose_row_max_float(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -216,8 +216,7 @@ def launch_row_max_float(x, y) -> None:
     N, D = x.shape
     variant, config = choose_row_max_float(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -251,15 +250,15 @@ def launch_row_max_float(x, y) -> None:
 
 
 def choose_row_max_int(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -302,8 +301,7 @@ def launch_row_max_int(x, y) -> None:
     N, D = x.shape
     variant, config = choose_row_max_int(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     if variant == "split":
@@ -399,7 +397,7 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_max.op",
-    lib=2,
+    lib=3,
     allocate=allocate_row_max,
     reference=row_max_reference,
     equals=row_max_torch,
@@ -534,15 +532,15 @@ def row_max_backward_dx_tile(
 
 
 def choose_row_max_backward_y_at(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = lib.spread(
-            ((16 if rows > 1024 else 4) if across else 16) * sms,
+            ((16 if rows > 1024 else 4) if across else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(2048, lib.cdiv(cols, BLOCK)),
         )
@@ -579,7 +577,7 @@ def choose_row_max_backward_y_at(
         else (
             (512 if cols <= 32768 else 4096)
             if not aligned
-            else 128 if cols <= 8192 else 4096 if rows < 8 * sms else 1024
+            else 128 if cols <= 8192 else 4096 if rows < 8 * gpu.sms else 1024
         )
     )
     return "loop", dict(
@@ -593,8 +591,7 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
     N, D = x.shape
     variant, config = choose_row_max_backward_y_at(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32
@@ -701,7 +698,7 @@ def row_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/row_max.op",
-    lib=2,
+    lib=3,
     allocate=allocate_row_max_backward,
     reference=row_max_backward_reference,
     linear=(("dy",),),

@@ -91,15 +91,15 @@ def row_sum_finish(
 
 
 def choose_row_sum(
-    rows: int, cols: int, across: bool, aligned: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 16) * sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
+            (4 if across else 16) * gpu.sms, lib.cdiv(rows, ROWS), min(2048, lib.cdiv(cols, BLOCK))
         )
         return "split", dict(
             BLOCK=BLOCK, ROWS=ROWS, PARTS=PARTS, CHUNK=BLOCK * lib.cdiv(cols, BLOCK * PARTS),
@@ -142,8 +142,7 @@ def launch_row_sum(x, y) -> None:
     N, D = x.shape
     variant, config = choose_row_sum(
         rows=N, cols=D, across=0 < x.stride(0) < x.stride(1),
-        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0,
-        sms=lib.multiprocessors(x.device),
+        aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, gpu=lib.gpu(x.device),
     )  # fmt: skip
     ROWS = config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -209,7 +208,7 @@ def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/row_sum.op",
-    lib=2,
+    lib=3,
     allocate=allocate_row_sum,
     reference=row_sum_reference,
     equals=row_sum_torch,
@@ -338,7 +337,7 @@ def row_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/row_sum.op",
-    lib=2,
+    lib=3,
     allocate=allocate_row_sum_backward,
     reference=row_sum_backward_reference,
     linear=(("x", "dy"),),

@@ -194,22 +194,27 @@ def softmax_finish(
 
 
 def choose_softmax(
-    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, relays: bool,
-    sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and relays and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if (
+        not across
+        and gpu.relays
+        and itemsize <= 2
+        and 65536 < cols <= 2**22
+        and rows * cols > 2**25
+    ):
         return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 4),
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 4),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps), maxnreg=80,
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
@@ -264,7 +269,7 @@ def launch_softmax(x, y) -> None:
     variant, config = choose_softmax(
         rows=batch, cols=D, across=0 < x.stride(0) < x.stride(1),
         aligned=math.gcd(D, x.stride(0)) * x.element_size() % 8 == 0, itemsize=y.element_size(),
-        relays=lib.relays(x.device), sms=lib.multiprocessors(x.device),
+        gpu=lib.gpu(x.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -352,7 +357,7 @@ def softmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 @runtime.op(
     "specs/softmax.op",
-    lib=2,
+    lib=3,
     allocate=allocate_softmax,
     reference=softmax_reference,
     equals=softmax_torch,
@@ -549,21 +554,21 @@ def softmax_backward_finish(
 
 
 def choose_softmax_backward(
-    rows: int, cols: int, across: bool, aligned: bool, relays: bool, sms: int,
+    rows: int, cols: int, across: bool, aligned: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
+    if not across and gpu.relays and 65536 < cols <= 2**22 and rows * cols > 2**25:
         return "relay", dict(
-            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * sms, num_warps=(num_warps := 8),
+            BLOCK=(BLOCK := 8192), ROWS=1, AHEAD=2 * gpu.sms, num_warps=(num_warps := 8),
             LANES=max(lib.pow2(lib.cdiv(cols, BLOCK)), 32 * num_warps),
         )  # fmt: skip
     # too few rows to fill the GPU: several programs share one
-    if lib.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
+    if lib.cdiv(rows, 32 if across else 1) < 2 * gpu.sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = lib.spread(
-            (4 if across else 128 if cols >= 262144 else 16) * sms,
+            (4 if across else 128 if cols >= 262144 else 16) * gpu.sms,
             lib.cdiv(rows, ROWS),
             min(256 if across else 1024, lib.cdiv(cols, BLOCK)),
         )
@@ -614,8 +619,7 @@ def launch_softmax_backward(y, dy, dx) -> None:
     dx = dx.view(batch, D)
     variant, config = choose_softmax_backward(
         rows=batch, cols=D, across=0 < dy.stride(0) < dy.stride(1),
-        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0,
-        relays=lib.relays(dy.device), sms=lib.multiprocessors(dy.device),
+        aligned=math.gcd(D, dy.stride(0)) * dy.element_size() % 8 == 0, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK, ROWS = config["BLOCK"], config["ROWS"]
     compute = torch.float64 if torch.float64 in (y.dtype, dy.dtype) else torch.float32
@@ -701,7 +705,7 @@ def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
 
 @runtime.op(
     "specs/softmax.op",
-    lib=2,
+    lib=3,
     allocate=allocate_softmax_backward,
     reference=softmax_backward_reference,
     batch=runtime.Batch({"y": (0, 1), "dy": (0, 1)}, (0,)),

@@ -183,10 +183,10 @@ def swiglu_linear_combine(
 
 def choose_swiglu_linear(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -194,17 +194,18 @@ def choose_swiglu_linear(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors", 0, 2),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 16 if N <= 16 * gpu.sms else 32 if N <= 32 * gpu.sms else 64,
             (512 if BLOCK_N == 16 else 256) // itemsize, 4, 6 if BLOCK_N == 32 else 4, PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -221,26 +222,26 @@ def choose_swiglu_linear(
         ), "descriptors", 0, 2),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), sms) else 32,
+            BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), gpu.sms) else 32,
             256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
         ), "descriptors", 0, 2),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers", 0, 2),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3), "pointers", 0, 2),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers", 0, 2),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 32,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 32,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers", 0, 2),
-        ("thin", shared >= 99 and itemsize <= 4,
+        ("thin", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers", 0, 2),
         ("small", True, lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2), "pointers", 0, 2),
     )  # fmt: skip
@@ -251,13 +252,13 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(wg.device)
+    gpu = lib.gpu(wg.device)
     variant, config = choose_swiglu_linear(
         M=M, N=N, K=K, tma=lib.takes_tiles(x, wg, wu), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, wg.mT, wu.mT),
         turned_bytes=lib.turned_bytes(wg.mT, wu.mT), wide=lib.are_wide(x, wg.mT, wu.mT),
-        shared=lib.shared_memory(wg.device), sms=sms,
+        gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
@@ -269,7 +270,9 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
         wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         swiglu_linear_parts[grid](
             x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
             X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
@@ -286,7 +289,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
         wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
         wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, y_tiles, y, M, N, K, *y.stride(),
             X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
@@ -375,7 +378,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_swiglu_linear,
     reference=swiglu_linear_reference,
     equals=swiglu_linear_torch,
@@ -578,10 +581,10 @@ def swiglu_linear_forward_combine(
 
 def choose_swiglu_linear_forward(
     M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, stored_bytes: int,
-    copied_bytes: int, turned_bytes: int, wide: bool, shared: int, sms: int,
+    copied_bytes: int, turned_bytes: int, wide: bool, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config: of those that may run, the one of the least estimate."""
-    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, sms
+    call = (1, M, N, K), itemsize, stored_bytes, copied_bytes, turned_bytes, wide, tf32x3, gpu
     return lib.least(
         lib.product_us, call,
         # variant, whether it may run, its config, how its factors come, bytes written ahead, sums
@@ -589,17 +592,18 @@ def choose_swiglu_linear_forward(
             BLOCK_M := max(16, min(128, lib.pow2(M))), BLOCK_N := max(16, min(64, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32,
             8 if BLOCK_M * BLOCK_N >= 16384 else 4, min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
-            PARTS=(PARTS := lib.parts(sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("split_small", tma and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if itemsize <= 2 else 32, 4, 4 if itemsize <= 2 else 3,
-            PARTS=(PARTS := lib.parts(3 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(3 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS), PROGRAMS=3,
         ), "descriptors", 0, 2),
         ("slender", tma and itemsize <= 2 and M <= 64, lib.tile(
-            max(32, lib.pow2(M)), BLOCK_N := 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64,
+            max(32, lib.pow2(M)),
+            BLOCK_N := 16 if N <= 16 * gpu.sms else 32 if N <= 32 * gpu.sms else 64,
             (512 if BLOCK_N == 16 else 256) // itemsize, 4, 6 if BLOCK_N == 32 else 4, PROGRAMS=1,
         ), "descriptors", 0, 2),
         ("stream", tma and itemsize <= 4, lib.tile(
@@ -616,26 +620,26 @@ def choose_swiglu_linear_forward(
         ), "descriptors", 0, 2),
         ("narrow", tma and itemsize <= 2, lib.tile(
             64,
-            BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), sms) else 32,
+            BLOCK_N := 64 if 7 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 64), gpu.sms) <= 5 * lib.cdiv(lib.cdiv(M, 64) * lib.cdiv(N, 32), gpu.sms) else 32,
             256 // itemsize, 4, 4 if BLOCK_N == 64 else 6, PROGRAMS=1,
         ), "descriptors", 0, 2),
-        ("split_pointers", shared >= 99 and itemsize <= 4, lib.tile(
+        ("split_pointers", gpu.shared >= 99 and itemsize <= 4, lib.tile(
             BLOCK_M := max(16, min(64, lib.pow2(M))), BLOCK_N := max(16, min(32, lib.pow2(N))),
             BLOCK_K := 256 // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 80 else min(64, 128 // itemsize),
             4, 4,
-            PARTS=(PARTS := lib.parts(8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
+            PARTS=(PARTS := lib.parts(8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K))),
             CHUNK=BLOCK_K * lib.cdiv(K, BLOCK_K * PARTS),
         ), "pointers", 0, 2),
-        ("large", shared >= 99 and itemsize <= 2,
+        ("large", gpu.shared >= 99 and itemsize <= 2,
             lib.tile(128, 128, 128 // itemsize, 8, 3), "pointers", 0, 2),
-        ("medium", shared >= 99 and itemsize <= 4,
+        ("medium", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3), "pointers", 0, 2),
-        ("slim", shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
-            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * sms else 32,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
+        ("slim", gpu.shared >= 163 and itemsize <= 4 and M <= 64, lib.tile(
+            BLOCK_M := max(16, lib.pow2(M)), BLOCK_N := 32 if N <= 64 * gpu.sms else 32,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize if wide or BLOCK_M + 2 * BLOCK_N <= 48 else min(64, 128 // itemsize),
             4, 4 if M <= 32 else 5,
         ), "pointers", 0, 2),
-        ("thin", shared >= 99 and itemsize <= 4,
+        ("thin", gpu.shared >= 99 and itemsize <= 4,
             lib.tile(64, 16, 256 // itemsize, 4, 4), "pointers", 0, 2),
         ("small", True, lib.tile(64, 32, 32, 4, 3 if itemsize <= 4 else 2), "pointers", 0, 2),
     )  # fmt: skip
@@ -646,13 +650,13 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = runtime.f32_precision("matmul")
-    sms = lib.multiprocessors(wg.device)
+    gpu = lib.gpu(wg.device)
     variant, config = choose_swiglu_linear_forward(
         M=M, N=N, K=K, tma=lib.takes_tiles(x, wg, wu), tf32x3=PRECISION == "tf32x3",
         itemsize=x.element_size(), stored_bytes=y.element_size(),
         copied_bytes=lib.copied_bytes(x, wg.mT, wu.mT),
         turned_bytes=lib.turned_bytes(wg.mT, wu.mT), wide=lib.are_wide(x, wg.mT, wu.mT),
-        shared=lib.shared_memory(wg.device), sms=sms,
+        gpu=gpu,
     )  # fmt: skip
     BLOCK_M, BLOCK_N, BLOCK_K = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     compute = torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
@@ -664,7 +668,9 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         x_tiles, x_turned = lib.tiles(x, BLOCK_M, BLOCK_K)
         wg_tiles, wg_turned = lib.tiles(wg.mT, BLOCK_K, BLOCK_N, by_columns=True)
         wu_tiles, wu_turned = lib.tiles(wu.mT, BLOCK_K, BLOCK_N, by_columns=True)
-        grid = (min(config["PROGRAMS"] * sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (
+            min(config["PROGRAMS"] * gpu.sms, PARTS * lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),
+        )
         swiglu_linear_forward_parts[grid](
             x_tiles, wg_tiles, wu_tiles, gate_parts, up_parts, M, N, K,
             X_TURNED=x_turned, WG_TURNED=wg_turned, WU_TURNED=wu_turned, COMPUTE=COMPUTE,
@@ -684,7 +690,7 @@ def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
         gate_kept_tiles = lib.tiles_to_store(gate_kept, BLOCK_M, BLOCK_N // 2)
         up_kept_tiles = lib.tiles_to_store(up_kept, BLOCK_M, BLOCK_N // 2)
         y_tiles = lib.tiles_to_store(y, BLOCK_M, BLOCK_N // 2)
-        grid = (min(config["PROGRAMS"] * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
+        grid = (min(config["PROGRAMS"] * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N)),)
         swiglu_linear_forward_persistent[grid](
             x_tiles, wg_tiles, wu_tiles, gate_kept_tiles, gate_kept, up_kept_tiles, up_kept,
             y_tiles, y, M, N, K, *gate_kept.stride(), *up_kept.stride(), *y.stride(),
@@ -775,7 +781,7 @@ def swiglu_linear_forward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_swiglu_linear_forward,
     reference=swiglu_linear_forward_reference,
     precision=("matmul",),
@@ -1152,25 +1158,25 @@ def swiglu_linear_backward_dwg_combine(
 
 
 def choose_swiglu_linear_backward_dx_sum(
-    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4, PARTS=PARTS,
@@ -1178,24 +1184,25 @@ def choose_swiglu_linear_backward_dx_sum(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 4),
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
+            min(4 if M <= 32 else 5, 4),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -1213,8 +1220,7 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
         else 4
     )
     variant, config = choose_swiglu_linear_backward_dx_sum(
-        M=M, N=K, K=N, itemsize=itemsize, shared=lib.shared_memory(dy.device),
-        sms=lib.multiprocessors(dy.device),
+        M=M, N=K, K=N, itemsize=itemsize, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
@@ -1253,25 +1259,25 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
 
 
 def choose_swiglu_linear_backward_dx(
-    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
             or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(64, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4 if BLOCK_N <= 32 else 3, PARTS=PARTS,
@@ -1279,24 +1285,25 @@ def choose_swiglu_linear_backward_dx(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 64
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 128) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 128, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 64,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 3),
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 64,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
+            min(4 if M <= 32 else 5, 3),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 64) <= gpu.sms)
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -1314,8 +1321,7 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
         else 4
     )
     variant, config = choose_swiglu_linear_backward_dx(
-        M=M, N=K, K=N, itemsize=itemsize, shared=lib.shared_memory(dy.device),
-        sms=lib.multiprocessors(dy.device),
+        M=M, N=K, K=N, itemsize=itemsize, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
@@ -1354,25 +1360,25 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
 
 
 def choose_swiglu_linear_backward_dwg(
-    M: int, N: int, K: int, itemsize: int, shared: int, sms: int,
+    M: int, N: int, K: int, itemsize: int, gpu: lib.Gpu,
 ) -> tuple[str, dict]:  # fmt: skip
     """The variant for one call and its config; first match wins."""
     # by pointers, in parts of K: several programs share a tile, and a second kernel adds up
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and (
             K >= 2048
-            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= sms
+            and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= gpu.sms
             or K >= 4096
-            and lib.cdiv(M, 64) * lib.cdiv(N, 32) <= sms
+            and lib.cdiv(M, 64) * lib.cdiv(N, 32) <= gpu.sms
         )
     ):
         BLOCK_M = max(16, min(64, lib.pow2(M)))
         BLOCK_N = max(16, min(32, lib.pow2(N)))
         BLOCK_K = 256 // itemsize
         PARTS = lib.parts(
-            8 * sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
+            8 * gpu.sms, lib.cdiv(M, BLOCK_M) * lib.cdiv(N, BLOCK_N), lib.cdiv(K, BLOCK_K)
         )
         return "split", lib.tile(
             BLOCK_M, BLOCK_N, BLOCK_K, 4, 4 if BLOCK_M <= 32 else 3, PARTS=PARTS,
@@ -1380,24 +1386,25 @@ def choose_swiglu_linear_backward_dwg(
         )  # fmt: skip
     # by pointers, in square tiles
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
         and M > 64
         and N > 32
-        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 4 * sms
+        and 5 * lib.cdiv(M, 128) * lib.cdiv(N, 64) >= 4 * gpu.sms
     ):
         return "medium", lib.tile(128, 64, 128 // itemsize, 8, 4 if itemsize <= 2 else 3)
     # by pointers, at most 64 rows, deep in K
-    if shared >= 163 and itemsize <= 4 and M <= 64:
+    if gpu.shared >= 163 and itemsize <= 4 and M <= 64:
         return "slim", lib.tile(
-            max(16, lib.pow2(M)), 32 if N <= 64 * sms else 32,
-            (512 if M <= 32 and N <= 64 * sms else 256) // itemsize, 4, min(4 if M <= 32 else 5, 3),
+            max(16, lib.pow2(M)), 32 if N <= 64 * gpu.sms else 32,
+            (512 if M <= 32 and N <= 64 * gpu.sms else 256) // itemsize, 4,
+            min(4 if M <= 32 else 5, 3),
         )  # fmt: skip
     # by pointers, 16 columns
     if (
-        shared >= 163
+        gpu.shared >= 163
         and itemsize <= 4
-        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= sms)
+        and (N <= 16 or itemsize == 4 and 2 * lib.cdiv(M, 64) * lib.cdiv(N, 32) <= gpu.sms)
     ):
         return "thin", lib.tile(64, 16, 256 // itemsize, 4, 4)
     # by pointers, in small tiles
@@ -1415,8 +1422,7 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
         else 4
     )
     variant, config = choose_swiglu_linear_backward_dwg(
-        M=N, N=K, K=M, itemsize=itemsize, shared=lib.shared_memory(dy.device),
-        sms=lib.multiprocessors(dy.device),
+        M=N, N=K, K=M, itemsize=itemsize, gpu=lib.gpu(dy.device),
     )  # fmt: skip
     BLOCK_M, BLOCK_N = config["BLOCK_M"], config["BLOCK_N"]
     compute = (
@@ -1567,7 +1573,7 @@ def swiglu_linear_backward_reference(
 
 @runtime.op(
     "specs/swiglu_linear.op",
-    lib=2,
+    lib=3,
     allocate=allocate_swiglu_linear_backward,
     reference=swiglu_linear_backward_reference,
     precision=("matmul",),

@@ -8,14 +8,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tritongen.lib import estimates
 from tritongen.schedule.estimates import in_turn, shared
 from tritongen.schedule.plan import Step, Variant
-from tritongen.schedule.rules import evaluate
+from tritongen.schedule.rules import OF_GPU, evaluate
 
 
-def holding(step: Step, facts: Mapping[str, int]) -> list[Variant]:
+def of_gpu(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a call, and by its `gpu`, if it has one, those that rules speak of."""
+    known = {name: getattr(facts["gpu"], name) for name in OF_GPU} if "gpu" in facts else {}
+    return {**facts, **known}
+
+
+def holding(step: Step, facts: Mapping[str, Any]) -> list[Variant]:
     """The variants whose conditions hold, what is chosen first; the last one of a step takes any call."""
     first, compared, others = in_turn(step)
     held = {v.name for v in step.variants if evaluate(v.when, facts)}
@@ -26,7 +33,7 @@ def holding(step: Step, facts: Mapping[str, int]) -> list[Variant]:
     return [v for v in (*first, *found, *others) if v.name in held]
 
 
-def microseconds(step: Step, variant: Variant, facts: Mapping[str, int]) -> float:
+def microseconds(step: Step, variant: Variant, facts: Mapping[str, Any]) -> float:
     """The estimate of a variant that has one."""
     estimate, config = variant.estimate, dict[str, int]()
     assert estimate is not None

@@ -169,7 +169,7 @@ def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
         step.why,
         dict(step.apart),
         tuple(_values(plan, step)),
-        choice.facts,
+        {name: fact for name, fact in choice.facts.items() if name != "gpu"},
         _precision(step) if step.precision and _multiplies_f32(found) else "",
         step.no_product,
         _ways(step, choice),

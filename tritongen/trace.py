@@ -23,18 +23,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction, MockTensor
 
 from tritongen import lib
+from tritongen.choice import of_gpu
+from tritongen.lib import Gpu
 from tritongen.runtime.tuned import InForce, here, tensors_of
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """What a module's host code asks of a device (`lib/device.py`)."""
-
-    sms: int = 132  # multiprocessors
-    shared: int = 227  # KiB of shared memory that a program may have
-    tma: bool = True  # whether tiles are loaded by descriptor
-    relays: bool = True  # whether programs may wait for others
-
 
 H200 = Gpu()
 
@@ -45,8 +36,7 @@ def at_hand(device: torch.device | None = None) -> Gpu:
         if not torch.cuda.is_available():
             return H200
         device = torch.device("cuda", torch.cuda.current_device())
-    sms, shared = lib.multiprocessors(device), lib.shared_memory(device)
-    return Gpu(sms, shared, lib.has_tma(device), lib.relays(device))
+    return lib.gpu(device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +44,7 @@ class Choice:
     """What one `choose_<step>` was asked, and answered."""
 
     step: str
-    facts: dict[str, int]
+    facts: dict[str, Any]  # what it was given, and what of its `gpu` rules speak of
     variant: str
     config: dict[str, int]
     tuned: bool = False  # by `tritongen tune` on this machine
@@ -118,10 +108,7 @@ def _shadow(module: types.ModuleType, calls: Calls, gpu: Gpu) -> dict[str, Any]:
     shadow = scopes[module.__name__]
     pretended = {
         "runs_kernels": lambda x: True,
-        "multiprocessors": lambda device: gpu.sms,
-        "shared_memory": lambda device: gpu.shared,
-        "has_tma": lambda device: gpu.tma,
-        "relays": lambda device: gpu.relays,
+        "gpu": lambda device: gpu,
         "tuned": _tuned,
     }
     for scope in scopes.values():
@@ -187,7 +174,7 @@ def _noting_choice(choose: types.FunctionType, calls: Calls, force: InForce | No
         tuned = force.tuned.get(key) if force else None
         variant, config = (tuned or choose)(**facts)
         step = choose.__name__.removeprefix("choose_")
-        calls.choices.append(Choice(step, facts, variant, dict(config), tuned is not None))
+        calls.choices.append(Choice(step, of_gpu(facts), variant, dict(config), tuned is not None))
         return variant, config
 
     return note

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tritongen import pipeline
+from tritongen import lib, pipeline
 from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.ir.binding import bind
@@ -140,5 +140,7 @@ def test_a_scan_of_no_rows_has_a_config():
     """Beside another output that has elements, it is launched: ROWS was 0, and cdiv(rows, ROWS) divided by it."""
     text = "op f<T: float>(h: T[B, K]) -> x: T[K, B] { x[k, b] = sum[i <= b](h[i, k]) }"
     choose = load_text("no_rows", pipeline.build(text).source).choose_f
-    variant, config = choose(rows=0, cols=2000, across=True, aligned=True, itemsize=4, sms=100)
+    variant, config = choose(
+        rows=0, cols=2000, across=True, aligned=True, itemsize=4, gpu=lib.Gpu(sms=100)
+    )
     assert variant == "split" and config["ROWS"] == 1

@@ -12,6 +12,7 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tritongen import lib
 from tritongen.check import check
 from tritongen.pipeline import build
 from tritongen.proof.excuses import others
@@ -269,7 +270,7 @@ def test_kernels_are_excused_by_what_ran_not_by_what_was_forced(monkeypatch, tma
     module, plan = load_text(built.name, built.raw), built.plans["matmul"][0]
     way = next(w for w in ways(plan) if w.name == "right_ahead")
     names = module.choose_matmul.__code__.co_varnames[: module.choose_matmul.__code__.co_argcount]
-    facts = dict.fromkeys(names, 64) | {"tma": tma, "tf32x3": True, "itemsize": 4, "relays": True}
+    facts = dict.fromkeys(names, 64) | {"tma": tma, "tf32x3": True, "itemsize": 4, "gpu": lib.Gpu()}
     args = {"a": torch.tensor([[3.4028e38]]), "b": torch.zeros(1, 1)}
 
     def matmul(a, b):

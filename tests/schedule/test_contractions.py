@@ -14,8 +14,8 @@ from random import Random
 import pytest
 import torch
 
-from tritongen import pipeline
-from tritongen.choice import holding
+from tritongen import lib, pipeline
+from tritongen.choice import holding, of_gpu
 from tritongen.proof.crosscompile import wrong_instructions
 from tritongen.runtime.load import load_text
 from tritongen.trace import Gpu, compile_launch, ptx, trace
@@ -211,8 +211,8 @@ def test_the_plan_says_what_the_module_chooses(name):
         }
         facts |= {n: random.random() < 0.5 for n in facts.keys() & {"tma", "tf32x3", "wide"}}
         room = random.choice((64, 99, 163, 227))
-        facts |= {"itemsize": random.choice((1, 2, 4)), "shared": room, "sms": 132}
-        assert choose(**facts)[0] == holding(step, facts)[0].name, facts
+        facts |= {"itemsize": random.choice((1, 2, 4)), "gpu": lib.Gpu(shared=room)}
+        assert choose(**facts)[0] == holding(step, of_gpu(facts))[0].name, facts
 
 
 def test_what_is_not_aligned_is_not_copied_where_little_is_multiplied():

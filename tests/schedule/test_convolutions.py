@@ -14,7 +14,7 @@ import torch
 import triton.language as tl
 
 from tritongen import lib, pipeline, trace
-from tritongen.choice import microseconds
+from tritongen.choice import microseconds, of_gpu
 from tritongen.runtime.load import load_text
 from tritongen.schedule.rules import evaluate
 
@@ -248,11 +248,11 @@ def convolution(taps, channels, M, N, itemsize, **more):
     """The step of conv2d, and the facts of a call whose operands are packed."""
     built = pipeline.build((SPECS / "conv2d.op").read_text(), "conv2d.op")
     ((plans),) = built.plans.values()
-    facts = dict(batches=1, phases=1, hop=1, over=0, patched=True, sms=132, shared=227)
+    facts = dict(batches=1, phases=1, hop=1, over=0, patched=True, gpu=lib.Gpu())
     facts |= dict(packed_bytes=0, lanes_bytes=0, padded_bytes=0, padded=-(-channels // 16) * 16)
     facts |= dict(taps=taps, channels=channels, M=M, N=N, depth=taps * channels, itemsize=itemsize)
     facts |= dict(stored_bytes=itemsize, operand_bytes=itemsize * M * channels)
-    return plans[0].steps[0], facts | more
+    return plans[0].steps[0], of_gpu(facts | more)
 
 
 def test_what_takes_least_is_chosen():

@@ -12,6 +12,7 @@ import torch
 import triton
 
 from tritongen import explain, lib, pipeline, trace
+from tritongen.choice import of_gpu
 from tritongen.lib import copies
 from tritongen.runtime import tuned
 from tritongen.runtime.choosers import choosers
@@ -60,8 +61,7 @@ ROWS = {
     "across": False,
     "aligned": True,
     "itemsize": 2,
-    "relays": True,
-    "sms": 132,
+    **of_gpu({"gpu": lib.Gpu()}),
 }
 
 
@@ -69,7 +69,7 @@ ROWS = {
 @pytest.mark.parametrize("name, facts", [
     ("softmax", ROWS),
     ("softmax", {**ROWS, "rows": 4, "cols": 1 << 20}),
-    ("matmul", {"M": 4096, "N": 4096, "K": 4096, "batches": 1, "itemsize": 2, "shared": 227, "sms": 132, **TMA}),
+    ("matmul", {"M": 4096, "N": 4096, "K": 4096, "batches": 1, "itemsize": 2, **of_gpu({"gpu": lib.Gpu()}), **TMA}),
     ("relu", {"outer": 1, "middle": 1, "inner": 4096, "turned": False, "total": 4096, "itemsize": 4}),
 ])  # fmt: skip
 def test_at_most_six_the_plans_own_first(name, facts):
@@ -91,17 +91,17 @@ def test_what_follows_from_a_size_is_no_knob():
     assert set(chooser.knobs("rows")) == {"ROWS", "num_warps"}
     assert not {"PARTS", "CHUNK"} & set(chooser.knobs("split"))
     forced = chooser.with_first("loop", {"BLOCK": 512, "num_warps": 4}, {"lib": lib})
-    assert forced(8192, 4096, False, True, 2, False, 132) == (
+    assert forced(8192, 4096, False, True, 2, lib.Gpu(relays=False)) == (
         "loop",
         {"ROWS": 1, "BLOCK": 512, "num_warps": 4},
     )
     # Its own condition still holds it back, and then the plan chooses.
     forced = chooser.with_first("rows", {"num_warps": 16}, {"lib": lib})
-    assert forced(8192, 4096, False, True, 2, False, 132)[1]["num_warps"] == 16
-    assert forced(8192, 1 << 16, False, True, 2, False, 132)[0] == "loop"
+    assert forced(8192, 4096, False, True, 2, lib.Gpu(relays=False))[1]["num_warps"] == 16
+    assert forced(8192, 1 << 16, False, True, 2, lib.Gpu(relays=False))[0] == "loop"
     # What speaks of a changed knob follows it: a part is a whole number of blocks.
     forced = chooser.with_first("split", {"BLOCK": 512}, {"lib": lib})
-    name, config = forced(4, 1 << 20, False, True, 2, False, 132)
+    name, config = forced(4, 1 << 20, False, True, 2, lib.Gpu(relays=False))
     assert name == "split" and config["CHUNK"] * config["PARTS"] >= 1 << 20
     assert config["CHUNK"] % 512 == 0
 
@@ -114,9 +114,7 @@ def test_tiles_over_shared_memory_are_left_out_and_one_stays():
         "K": 8192,
         "batches": 1,
         "itemsize": 2,
-        "shared": 227,
-        "relays": True,
-        "sms": 132,
+        **of_gpu({"gpu": lib.Gpu()}),
         **TMA,
     }
 
@@ -141,9 +139,7 @@ def test_the_tune_clause_replaces_the_rest():
         "K": 64,
         "batches": 1,
         "itemsize": 2,
-        "shared": 227,
-        "relays": True,
-        "sms": 132,
+        **of_gpu({"gpu": lib.Gpu()}),
         **TMA,
     }
     first, *rest = candidates(op, step, chooser, facts, H200)
@@ -166,7 +162,7 @@ def entry(**changes):
         "triton": triton.__version__,
         "step": "softmax",
         "tensors": (("bfloat16", (8192, 4096)), ("bfloat16", (8192, 4096))),
-        "flags": (("across", False), ("aligned", True), ("relays", True)),
+        "flags": (("across", False), ("aligned", True)),
         "variant": "rows",
         "knobs": (("num_warps", 16),),
         "microseconds": 9.0,
@@ -194,7 +190,7 @@ def softmax_module(built, refuses=()):
     """A new import of the module, its kernels noting."""
     module = load_text(f"{built.name}_{os.urandom(4).hex()}", built.raw)
     module.softmax_rows = module.softmax_loop = Kernel(refuses)
-    module.__dict__["lib"] = SimpleNamespace(**vars(lib) | {"multiprocessors": lambda device: 132})
+    module.__dict__["lib"] = SimpleNamespace(**vars(lib) | {"gpu": lambda device: lib.Gpu()})
     return module
 
 
@@ -274,8 +270,8 @@ POISON = {
     "no step": ("step", "os"),
     "no dtype": ("tensors", [["__doc__", [8192, 4096]]]),
     "no bucket": ("tensors", [["bfloat16", [8191, 4096]]]),
-    "another flag": ("flags", {"across": False, "aligned": True, "relays": True, "x": True}),
-    "a flag of another kind": ("flags", {"across": 0, "aligned": True, "relays": True}),
+    "another flag": ("flags", {"across": False, "aligned": True, "x": True}),
+    "a flag of another kind": ("flags", {"across": 0, "aligned": True}),
     "a time that is none": ("microseconds", float("nan")),
     "a key too many": ("x", 1),
 }

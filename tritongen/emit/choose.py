@@ -6,7 +6,7 @@
         ("twin", tma and itemsize <= 2, lib.tile(128, 128, 128 // itemsize, 8, 3, PROGRAMS=2), "descriptors"),
         ...
 
-Plain whole numbers in, (variant, config) out, testable without a GPU. Variants that are compared by estimates are rows of
+Plain whole numbers and a `lib.Gpu` in, (variant, config) out, testable without a GPU. Variants that are compared by estimates are rows of
 one table; of others the first whose rule holds is taken.
 """
 
@@ -23,7 +23,10 @@ from tritongen.schedule.estimates import COLUMNS, in_turn, shared
 from tritongen.schedule.plan import Step, Variant
 from tritongen.schedule.tiles import TILE
 
-HOST_FUNCTIONS = {name: f"lib.{name}" for name in rules.FUNCTIONS.keys() - {"min", "max"}}
+HOST_NAMES = {
+    **{name: f"lib.{name}" for name in rules.FUNCTIONS.keys() - {"min", "max"}},
+    **{name: f"gpu.{name}" for name in rules.OF_GPU},
+}
 LONG = 84  # characters of what is better read on a line of its own
 ROW = 92  # of what stands 8 columns in
 
@@ -54,7 +57,7 @@ def choose_view(step: Step) -> ChooseView:
 
 def rule_text(rule: str, renames: dict[str, str]) -> str:
     """A rule as Python for the host: as it is written, but for the names."""
-    names = HOST_FUNCTIONS | renames
+    names = HOST_NAMES | renames
     return re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), rule)
 
 

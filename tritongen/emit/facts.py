@@ -1,7 +1,7 @@
 """The facts of one call that `choose`, grids and scratch speak of, as the launch function works them out.
 
-    sms = lib.multiprocessors(x.device)
-    variant, config = choose_matmul(M=M, ..., tma=lib.takes_tiles(a, b), sms=sms)
+    gpu = lib.gpu(x.device)
+    variant, config = choose_matmul(M=M, ..., tma=lib.takes_tiles(a, b), gpu=gpu)
 
 One that a grid speaks of, or that is long, has a line; others stand in the call. What no rule of the step asks for is not printed. What is launched with them is in `launch.py`.
 """
@@ -36,7 +36,12 @@ def spoken_of(step: Step) -> set[str]:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
         if v.estimate is not None:
             spoken |= set().union(*map(rules.names, (*v.estimate.asked, *sizes, *others)))
-    return spoken - {name for v in step.variants for name, _ in v.config}
+    return by_gpu(spoken) - {name for v in step.variants for name, _ in v.config}
+
+
+def by_gpu(names: set[str]) -> set[str]:
+    """With `gpu` for what of it a rule speaks of."""
+    return names - {*rules.OF_GPU} | ({"gpu"} if names & {*rules.OF_GPU} else set())
 
 
 def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
@@ -68,7 +73,7 @@ def fact_lines(context: Context, step: Step, views: dict[str, View]) -> tuple[li
     for v in step.variants:
         rules_of = [r for run in v.launches for r in run.grid]
         rules_of += [r for _, _, shape in v.scratch for r in shape]
-        launched |= set().union(*map(rules.names, rules_of))
+        launched |= by_gpu(set().union(*map(rules.names, rules_of)))
     own, asked = fact_names(context, step), dict(used_facts(step))
     texts = {n: launch_text(p) if p.terms else "0" for n, p in step.facts}
     texts |= {t.fact: tested(t) for t in (*step.orders, *step.tests)}
@@ -326,7 +331,5 @@ FACTS = (
     Fact("lanes_bytes", "int", bytes_packed("lanes_bytes")),
     Fact("padded_bytes", "int", bytes_packed("padded_bytes")),
     Fact("deterministic", "bool", lambda *_: "torch.are_deterministic_algorithms_enabled()"),
-    Fact("shared", "int", lambda c, step, v: f"lib.shared_memory({touched(step)[0]}.device)"),
-    Fact("relays", "bool", lambda c, step, v: f"lib.relays({touched(step)[0]}.device)"),
-    Fact("sms", "int", lambda c, step, v: f"lib.multiprocessors({touched(step)[0]}.device)"),
+    Fact("gpu", "lib.Gpu", lambda c, step, v: f"lib.gpu({touched(step)[0]}.device)"),
 )

@@ -1,4 +1,4 @@
-"""The runtime library as text: which functions it has, and those that a module uses, for one that stands alone.
+"""The runtime library as text: which functions and classes it has, and those that a module uses, for one that stands alone.
 
     functions()["nan_max"]            # Function(text="@triton.jit\ndef nan_max(a, b): ...", calls=())
     used, text = inlined(text)        # `lib.nan_max(a, b)` as `_nan_max(a, b)`, and the function under that name
@@ -22,6 +22,9 @@ NAMES = (
 )  # as modules import it, and what of the runtime has a copy that stands alone
 
 
+Defined = (ast.FunctionDef, ast.ClassDef)
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """`text` as a standalone module has it; `calls`: those of the library that it speaks of."""
@@ -40,21 +43,19 @@ def version() -> int:
 @cache
 def functions() -> dict[str, Function]:
     """All of it, by name; those that begin with an underscore are no module's to call."""
-    files = [
-        *sorted(package_folder("lib").glob("[a-z]*.py")),
-        package_folder("runtime") / "gradients.py",
+    library = [(f.read_text(), Defined) for f in sorted(package_folder("lib").glob("[a-z]*.py"))]
+    own = (package_folder("runtime") / "gradients.py").read_text(), (ast.FunctionDef,)
+    defined = [
+        (text, node)
+        for text, kinds in (*library, own)
+        for node in ast.parse(text).body
+        if isinstance(node, kinds)
     ]
-    trees = [(text, ast.parse(text)) for text in (f.read_text() for f in files)]
-    names = {f.name for _, tree in trees for f in tree.body if isinstance(f, ast.FunctionDef)}
-    return {
-        f.name: _function(text, f, names)
-        for text, tree in trees
-        for f in tree.body
-        if isinstance(f, ast.FunctionDef)
-    }
+    names = {node.name for _, node in defined}
+    return {node.name: _function(text, node, names) for text, node in defined}
 
 
-def _function(text: str, f: ast.FunctionDef, names: set[str]) -> Function:
+def _function(text: str, f: ast.FunctionDef | ast.ClassDef, names: set[str]) -> Function:
     first = min([f.lineno, *(d.lineno for d in f.decorator_list)])
     lines = text.splitlines()[first - 1 : f.end_lineno]
     nodes = list(walked.walk(f))
@@ -63,7 +64,8 @@ def _function(text: str, f: ast.FunctionDef, names: set[str]) -> Function:
     said = [n for n in nodes if isinstance(n, ast.Name) and n.id in names - bound]
     calls = dict.fromkeys(n.id for n in said if n.id != f.name)
     places = [(n.lineno - first, n.col_offset, n.id) for n in said]
-    places.append((f.lineno - first, len("def "), f.name))
+    keyword = "class " if isinstance(f, ast.ClassDef) else "def "
+    places.append((f.lineno - first, len(keyword), f.name))
     for at, column, name in sorted(places, reverse=True):
         line = lines[at].encode()  # columns count bytes
         lines[at] = (line[:column] + own_name(name).encode() + line[column + len(name) :]).decode()

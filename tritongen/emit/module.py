@@ -24,6 +24,7 @@ IMPORTS = (
         "threading": "import threading",
         "Callable": "from collections.abc import Callable",
         "Mapping": "from collections.abc import Mapping",
+        "dataclass": "from dataclasses import dataclass",
         "cache": "from functools import cache",
         "Any": "from typing import Any",
     },

@@ -24,7 +24,7 @@ def check_names(source: str, imported: Set[str]) -> None:
     tree = walked.parsed(source)
     known = {*BUILTINS, *imported}
     for top in tree.body:
-        if isinstance(top, ast.FunctionDef):
+        if isinstance(top, (ast.FunctionDef, ast.ClassDef)):
             if top.name in known - BUILTINS:
                 raise _bad(top, top.name, f"`{top.name}` is defined twice")
             known.add(top.name)

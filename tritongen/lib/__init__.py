@@ -11,6 +11,7 @@ other parameters, it is a new version. Nothing here imports anything of tritonge
 """
 
 from tritongen.lib.checks import *
+from tritongen.lib.coefficients import *
 from tritongen.lib.copies import *
 from tritongen.lib.descriptors import *
 from tritongen.lib.device import *
@@ -26,4 +27,4 @@ from tritongen.lib.tuning import *
 from tritongen.lib.views import *
 from tritongen.lib.windows import *
 
-VERSION = 2
+VERSION = 3

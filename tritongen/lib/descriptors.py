@@ -17,12 +17,12 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen.lib.copies import copied, packed
-from tritongen.lib.device import has_tma
+from tritongen.lib.device import gpu
 
 
 def takes_tiles(*operands: torch.Tensor) -> bool:
     """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
-    if not has_tma(operands[0].device):
+    if not gpu(operands[0].device).tma:
         return False
     whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
     return all(whole) and all(0 not in x.stride()[:-2] for x in operands)

@@ -1,12 +1,20 @@
-"""What a call asks of its device."""
+"""What a call asks of its GPU.
+
+gpu = lib.gpu(x.device)
+gpu.sms                              # multiprocessors
+gpu.products["descriptors", 2]       # what `estimates.py` goes by
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import torch
 import triton
 from triton.runtime.interpreter import InterpretedFunction
+
+from tritongen.lib.coefficients import Coefficients, calibrated, measured, scaled
 
 
 @triton.jit
@@ -19,41 +27,35 @@ def runs_kernels(x: torch.Tensor) -> bool:
     return x.is_cuda or isinstance(_nothing, InterpretedFunction)
 
 
-@cache
-def multiprocessors(device: torch.device) -> int:
-    """Multiprocessors of a GPU; the interpreter pretends to have a few."""
-    if device.type != "cuda":
-        return 8
-    return torch.cuda.get_device_properties(device).multi_processor_count
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A device as host code knows it; by default an H200."""
+
+    sms: int = 132  # multiprocessors
+    shared: int = 227  # KiB of shared memory that Triton lets a program have
+    tma: bool = True  # whether tiles are loaded by descriptor
+    relays: bool = True  # whether programs that wait for others get on
+    coefficients: Coefficients = measured()
 
 
 @cache
-def shared_memory(device: torch.device) -> int:
-    """KiB of shared memory that Triton lets a program have; the interpreter pretends to have as much as Hopper."""
-    if device.type != "cuda":
-        return 227
-    properties = triton.runtime.driver.active.utils.get_device_properties(device.index)
-    return properties["max_shared_mem"] >> 10
+def gpu(device: torch.device) -> Gpu:
+    """The GPU of a tensor; the interpreter pretends to be one of Hopper's with few multiprocessors.
 
-
-@cache
-def relays(device: torch.device) -> bool:
-    """Whether programs that wait for others get on, as on NVIDIA's GPUs since Ampere, and in the interpreter.
-
-    A program waits for those alone that took a number before it: they are on the GPU already.
+    Tiles are loaded by descriptor on Hopper and newer, but for consumers' Blackwell, which has less than half of their
+    shared memory. Programs wait for those alone that took a number before them, and so are on the GPU already: on NVIDIA's
+    since Ampere.
     """
     if device.type != "cuda":
-        return True
-    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
-
-
-@cache
-def has_tma(device: torch.device) -> bool:
-    """Whether a GPU loads tiles by descriptor, and holds several: Hopper and newer, and the interpreter.
-
-    Not consumers' Blackwell, which has less than half of their shared memory.
-    """
-    if device.type != "cuda":
-        return True
-    new = not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
-    return new and shared_memory(device) >= 227
+        return Gpu(sms=8)
+    own = triton.runtime.driver.active.utils.get_device_properties(device.index)
+    capability = (0, 0) if torch.version.hip else torch.cuda.get_device_capability(device)
+    shared = own["max_shared_mem"] >> 10
+    name = torch.cuda.get_device_name(device)
+    return Gpu(
+        sms=own["multiprocessor_count"],
+        shared=shared,
+        tma=capability >= (9, 0) and shared >= 227,
+        relays=capability >= (8, 0),
+        coefficients=calibrated().get(name) or scaled(own, capability),
+    )

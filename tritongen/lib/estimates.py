@@ -1,8 +1,8 @@
 """How long a product or a convolution takes on a GPU, by a model: what `choose_<step>` compares its variants by.
 
-call = (1, M, N, K), itemsize, stored_bytes, copied, turned, wide, tf32x3, sms
+call = (1, M, N, K), itemsize, stored_bytes, copied, turned, wide, tf32x3, gpu
 product_us(call, tile(128, 256, 64, 8, 3, PROGRAMS=1), "descriptors")      # microseconds
-call = (groups, M, N), phases, operand_bytes, itemsize, stored_bytes, sms
+call = (groups, M, N), phases, operand_bytes, itemsize, stored_bytes, gpu
 convolution_us(call, config, "taps", taps * channels, copied)
 least(product_us, call, ("persistent", True, config, "descriptors"), ...)  # ("persistent", config)
 """
@@ -10,7 +10,6 @@ least(product_us, call, ("persistent", True, config, "descriptors"), ...)  # ("p
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 
@@ -67,31 +66,6 @@ def least(
     return min(found)[1:] if found else None
 
 
-@cache
-def reached(kind: str, itemsize: int) -> tuple[float, ...]:
-    """What kernels reach on an H200, by how factors come to the tensor cores and by the bytes of an element there.
-
-    us before the first tile, of host and GPU; us a tile beside its steps; us until what is loaded is there; TFLOP/s of a
-    multiprocessor; rows and columns that tensor cores lose a tile; TB/s that a multiprocessor loads; us to store 10,000
-    sums; and, for 128 columns, how many times that more where rows are not aligned. Fitted to 2,800 times of 170 drawn and 66 listed
-    calls (`benchmarks/anyshape.py --regret`). What 16 bits make of 8 for each tile anew has 0.6 of the products.
-    """
-    return {
-        ("both ahead", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
-        ("converting", 4): (4.75, 1.41, 1.06, 2.17, 10.7, 0.0566, 0.728, 0.767),
-        ("descriptors", 1): (8.53, 0.634, 1.37, 12.8, 35, 0.0671, 0.589, 2.22),
-        ("converting", 2): (5.67, 0.906, 0.895, 11.9, 168, 0.198, 0.309, 1.81),
-        ("descriptors", 2): (5.67, 0.906, 0.895, 19.8, 168, 0.198, 0.309, 1.81),
-        ("descriptors", 4): (4.75, 1.41, 1.06, 2.17, 10.7, 0.0566, 0.728, 0.767),
-        ("left ahead", 4): (4.36, 1.03, 1.49, 3.5, 10.8, 0.119, 1.2, 0.819),
-        ("pointers", 1): (3.6, 1.64, 0.349, 7.51, 18.7, 0.0496, 0.895, 0.855),
-        ("pointers", 2): (4, 0.917, 0.726, 10.3, 84.4, 0.0885, 1.14, 0.529),
-        ("pointers", 4): (2.73, 1.27, 1.47, 1.03, 4.79, 0.0481, 3.7, 0.312),
-        ("right ahead", 4): (3.42, 0.659, 1.16, 3.86, 11.8, 0.123, 0.56, 0.747),
-        ("strips", 2): (3.91, 1.04, 0.808, 8.01, 20.5, 0.15, 1.3, 0.865),
-    }[kind, min(itemsize, 4)]
-
-
 def product_us(
     call: tuple[Any, ...], config: dict[str, int], kind: str, ahead: int = 0, sums: int = 1
 ) -> float:
@@ -99,14 +73,12 @@ def product_us(
 
     `call`: its sizes (batches, M, N, K); bytes of an element, and of one that is stored; bytes of operands that no
     descriptor takes as they are, and of those that it takes transposed first; whether lanes that load by pointers load 16
-    bytes; whether products of f32 are three of TF32; multiprocessors. `ahead`: bytes that a kernel in front writes for
-    this one. `sums` of products share a tile. A step takes as long as the slowest of what it waits for, multiplies and
+    bytes; whether products of f32 are three of TF32; the GPU. `ahead`: bytes that a kernel in front writes for this one. `sums` of products share a tile. A step takes as long as the slowest of what it waits for, multiplies and
     loads; programs beside each other on a multiprocessor share the last two.
     """
-    sizes, itemsize, stored_bytes, copied, turned, wide, tf32x3, sms = call
-    start, tile, wait, flops, edge, load, store, odd = reached(kind, itemsize)
-    memory, l2, copy, turn, split, join = 3.52, 15.6, 3.3, 2.9, 2.24, 2.63  # TB/s
-    launch, second = 4.73, 2.59  # us of a copy, and of the kernel that adds parts up
+    sizes, itemsize, stored_bytes, copied, turned, wide, tf32x3, gpu = call
+    own = gpu.coefficients
+    start, tile, wait, flops, edge, load, store, odd = own.products[kind, min(itemsize, 4)]
     narrow_load, narrow_wait = 5.02, 4.52  # times what it is where lanes load 16 bytes
     batches, M, N, K = sizes
     rows, terms = config["BLOCK_M"] * (3 if kind == "strips" else 1), config["BLOCK_K"]
@@ -119,7 +91,7 @@ def product_us(
         copied = turned = 0
     elif ahead:  # what is split or converted needs no other copy
         copied, turned = max(0, copied - ahead), 0
-    each = cdiv(programs, sms)
+    each = cdiv(programs, gpu.sms)
     beside = max(1, min(beside, each))
 
     full = max(64, rows) if kind != "pointers" else rows  # what tensor cores multiply at once
@@ -137,12 +109,12 @@ def product_us(
 
     moved = itemsize * (M * K + K * N * sums) + stored_bytes * M * N
     read = programs * steps * terms * (rows + columns) * itemsize
-    us = start + _slowest(tiles, 1e-6 * batches * moved / memory, 1e-6 * read / l2)
-    for count, rate in ((2 * copied, copy), (2 * turned, turn), (3 * ahead, split)):
+    us = start + _slowest(tiles, 1e-6 * batches * moved / own.memory, 1e-6 * read / own.l2)
+    for count, rate in ((2 * copied, own.copy), (2 * turned, own.turn), (3 * ahead, own.split)):
         if count:
-            us += launch + 1e-6 * count / rate
+            us += own.copy_us + 1e-6 * count / rate
     if parts:
-        us += second + 4e-6 * (parts + 1) * batches * M * N * sums / join
+        us += own.join_us + 4e-6 * (parts + 1) * batches * M * N * sums / own.join
     return us
 
 
@@ -160,29 +132,6 @@ def _beside(config: dict[str, int], columns: int, itemsize: int) -> int:
 
 
 # ---- convolutions --------------------------------------------------------------------------------
-@cache
-def slid(kind: str, itemsize: int) -> tuple[float, ...]:
-    """What kernels of convolutions reach on an H200, by how the sliding factor comes to the tensor cores.
-
-    us before the first tile, of host and GPU; us a tile beside its steps; us until what is loaded is there; TFLOP/s of a
-    multiprocessor; rows and columns that tensor cores lose a tile; TB/s that a multiprocessor loads; us to store 10,000
-    sums; how many times that for each index beyond three that a term is taken apart into, those of phases twice. Fitted
-    to 740 times of 120 drawn and 20 listed calls.
-    """
-    return {
-        ("gathered", 2): (5.6, 0.54, 0.881, 1.37, 56.3, 0.014, 2.19, 1.44),
-        ("gathered", 4): (5.17, 0.678, 1.61, 1.13, 47.5, 0.0214, 1.97, 1.44),
-        ("lanes", 2): (7.11, 1.42, 0.788, 5.43, 53, 0.028, 0.941, 1),
-        ("lanes", 4): (6.76, 1.92, 0.971, 2.66, 43.5, 0.058, 1.42, 1),
-        ("packed", 2): (4.43, 1.36, 1.09, 9.13, 47.1, 0.096, 2.52, 1.44),
-        ("packed", 4): (4.27, 1.1, 0.444, 1.96, 62.6, 0.0825, 2.33, 1.44),
-        ("patches", 2): (2.78, 1.82, 0.858, 14.1, 45.1, 0.156, 1.19, 1),
-        ("patches", 4): (8.93, 1.39, 0.777, 7.12, 43, 0.123, 1.3, 1),
-        ("taps", 2): (9.79, 2.18, 0.552, 6.54, 60.2, 0.0527, 1.85, 1),
-        ("taps", 4): (6.36, 2.86, 0.875, 4.12, 47.3, 0.051, 1.48, 1),
-    }[kind, max(2, min(itemsize, 4))]
-
-
 def convolution_us(
     call: tuple[Any, ...],
     config: dict[str, int],
@@ -195,17 +144,19 @@ def convolution_us(
     """Microseconds of a convolution in such tiles.
 
     `call`: the sizes (batches, M, N) of a product whose rows are places; the phases of a transposed convolution, which are
-    among the batches; bytes of its operands, of an element, and of one that is stored; multiprocessors. `terms`: of a sum
+    among the batches; bytes of its operands, of an element, and of one that is stored; the GPU. `terms`: of a sum
     of all phases together, taps and channels, as steps walk them. `copied`: bytes of operands that are packed in front;
     `digits`: the indices that a term is taken apart into; `alone`: whether lanes load one element, where others load 16
     bytes.
     """
-    sizes, phases, operand_bytes, itemsize, stored_bytes, sms = call
-    start, tile, wait, flops, edge, load, store, slower = slid(kind, itemsize)
-    memory, copy, launch, narrow = 3.57, 1.84, 6.58, 3.88  # TB/s, TB/s, us, times
+    sizes, phases, operand_bytes, itemsize, stored_bytes, gpu = call
+    own = gpu.coefficients
+    row = own.convolutions[kind, max(2, min(itemsize, 4))]
+    start, tile, wait, flops, edge, load, store, slower = row
+    narrow = 3.88  # times what it is where lanes load 16 bytes
     batches, M, N = sizes
     rows, columns, depth = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    each = cdiv(batches * cdiv(M, rows) * cdiv(N, columns), sms)
+    each = cdiv(batches * cdiv(M, rows) * cdiv(N, columns), gpu.sms)
     beside = 3 if config.get("FLAT") else _beside(config, columns, itemsize)
     beside = max(1, min(beside, each))
     steps = cdiv(terms, depth) / phases
@@ -217,6 +168,6 @@ def convolution_us(
     step = _slowest(apart * waited, beside * multiplied, beside * apart * loaded)
     tiles = cdiv(each, beside) * (tile + steps * step + 1e-4 * beside * store * rows * columns)
 
-    moved = 1e-6 * (operand_bytes + stored_bytes * batches * M * N) / memory
+    moved = 1e-6 * (operand_bytes + stored_bytes * batches * M * N) / own.memory
     us = start + _slowest(tiles, moved, 0)
-    return us + (launch + 2e-6 * copied / copy if copied else 0)
+    return us + (own.pack_us + 2e-6 * copied / own.pack if copied else 0)

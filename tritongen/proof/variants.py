@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from tritongen.choice import of_gpu
 from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import evaluate
 from tritongen.schedule.tunable import asked
@@ -83,7 +84,8 @@ def forced(module: ModuleType, plan: Plan, way: Way, small: bool) -> Iterator[No
 
 
 def _chooser(step: Step, variant: Variant, small: bool) -> Any:
-    def answer(**facts: int) -> tuple[str, dict[str, int]]:
+    def answer(**facts: Any) -> tuple[str, dict[str, int]]:
+        facts = of_gpu(facts)
         chosen = variant if may_run(variant, facts) else step.variants[-1]
         return chosen.name, config_of(step, chosen, facts, small)
 

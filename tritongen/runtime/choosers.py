@@ -19,7 +19,7 @@ from typing import Any
 
 KNOBS = re.compile(r"BLOCK(_[A-Z]+)?|ROWS|GROUP_[A-Z]+|num_warps|num_stages")
 TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")  # as `lib.tile` takes them
-NOT_SIZES = frozenset({"itemsize", "sms"})
+NOT_SIZES = frozenset({"itemsize"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,10 +45,10 @@ def shared(step: Step) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     if not models:
         return (), ()
     if models == {"convolution_us"}:
-        return (batches, "M", "N"), ("phases", "operand_bytes", "itemsize", "stored_bytes", "sms")
+        return (batches, "M", "N"), ("phases", "operand_bytes", "itemsize", "stored_bytes", "gpu")
     exact = "tf32x3" if step.precision else "False"  # halves and whole numbers have one product
     copies = ("copied_bytes", "turned_bytes", "wide")
-    return (batches, "M", "N", "K"), ("itemsize", "stored_bytes", *copies, exact, "sms")
+    return (batches, "M", "N", "K"), ("itemsize", "stored_bytes", *copies, exact, "gpu")
 
 
 def in_turn(step: Step) -> tuple[list[Variant], list[Variant], list[Variant]]:

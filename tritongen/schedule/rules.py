@@ -49,6 +49,12 @@ def spread(programs: int, tiles: int, most: int) -> int:
     return pow2(max(1, min(most, cdiv(programs, max(1, tiles)))))
 
 
+OF_GPU = (
+    "sms",
+    "shared",
+    "relays",
+)  # names that stand for what the `gpu` of a call has (`lib/device.py`)
+
 FUNCTIONS: dict[str, Callable[..., int]] = {
     "pow2": pow2,
     "cdiv": cdiv,

@@ -127,7 +127,7 @@ def _try_step(
     for k, candidate in enumerate(tried):
         wins, seconds = worth and str(k) == best, times.get(str(k))
         told = wins or (k == 0 and not worth and seconds is not None)
-        entry = _entry(module, plan, choice, candidate, args, times, k) if told else None
+        entry = _entry(module, plan, chooser, choice, candidate, args, times, k) if told else None
         trials.append(Trial(step.name, candidate, seconds, verdicts[k].problem, wins, entry))
     return trials
 
@@ -177,6 +177,7 @@ def _restored(module: ModuleType) -> Iterator[None]:
 def _entry(
     module: ModuleType,
     plan: Plan,
+    chooser: Chooser,
     choice: Choice,
     candidate: Candidate,
     args: dict[str, Any],
@@ -184,7 +185,7 @@ def _entry(
     place: int,
 ) -> tuned.Entry:
     launched = _launch_arguments(module, plan, choice.step, args)
-    flags = tuple((n, bool(v)) for n, v in choice.facts.items() if isinstance(v, bool))
+    flags = tuple((name, bool(choice.facts[name])) for name in chooser.flags())
     seconds = times[str(place)]
     return tuned.Entry(
         device=tuned.device_name(

@@ -24,7 +24,7 @@ OPS = "op0 first second third fourth".split()
 EMITTED = (
     "LANES AHEAD EACH MERGE STAGES RUN BLOCK ROWS STEPS PARTS TERMS BLOCK_M BLOCK_N BLOCK_K GROUP_M "
     "NUM SPLIT HALF INPUTS BATCH acc tile pid rows cols x_ptr y_ptr x_desc stride_x offs mask lanes part "
-    "numel out flat program grid config sms choose launch allocate reference forward backward grad "
+    "numel out flat program grid config gpu sms choose launch allocate reference forward backward grad "
     "self cls args kwargs device dtype shape size value result block num_warps num_stages i0 k0 m0 n0 "
     "lo hi total count index keep inside line row col a_0 x_0 y_0 acc_0 step size0"
 ).split()

@@ -1,0 +1,111 @@
+"""What kernels reach on a GPU, which `estimates.py` goes by: as measured on an H200, scaled to another, or calibrated.
+
+measured().products["descriptors", 2]     # an H200's
+scaled(properties, (8, 0)).memory         # an A100's, from what its driver says of it
+calibrated()["NVIDIA L40S"]               # where somebody ran `tritongen calibrate`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Of one GPU. TB/s of the whole of it, times in microseconds.
+
+    `products`: by how factors come to the tensor cores and by the bytes of an element there: us before the first tile, of
+    host and GPU; us a tile beside its steps; us until what is loaded is there; TFLOP/s of a multiprocessor; rows and
+    columns that tensor cores lose a tile; TB/s that a multiprocessor loads; us to store 10,000 sums; and, for 128 columns,
+    how many times that more where rows are not aligned.
+
+    `convolutions`: the same by how what slides comes, but the last: how many times a load takes longer for each index
+    beyond three that a term is taken apart into, those of phases twice.
+    """
+
+    products: Mapping[tuple[str, int], tuple[float, ...]]
+    convolutions: Mapping[tuple[str, int], tuple[float, ...]]
+    memory: float = 3.52  # what is read or written once
+    l2: float = 15.6  # what is read again
+    copy: float = 3.3  # factors of products that are copied in front
+    turn: float = 2.9  # those whose order is another then
+    split: float = 2.24  # those whose parts in TF32 are written
+    pack: float = 1.84  # operands of convolutions that are copied in front
+    join: float = 2.63  # parts of sums that are added up behind
+    copy_us: float = 4.73  # beside its bytes, of a kernel that copies, turns or splits
+    pack_us: float = 6.58  # of one that packs
+    join_us: float = 2.59  # of one that adds up
+
+
+@cache
+def measured() -> Coefficients:
+    """An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 740 times of 120 drawn and 20 listed
+    convolutions (`benchmarks/anyshape.py --regret`). What 16 bits make of 8 for each tile anew has 0.6 of the products.
+    """
+    products = {
+        ("both ahead", 4): (8.42, 1.19, 0.803, 5.6, 24, 0.0451, 2.39, 0.888),
+        ("converting", 4): (4.75, 1.41, 1.06, 2.17, 10.7, 0.0566, 0.728, 0.767),
+        ("descriptors", 1): (8.53, 0.634, 1.37, 12.8, 35, 0.0671, 0.589, 2.22),
+        ("converting", 2): (5.67, 0.906, 0.895, 11.9, 168, 0.198, 0.309, 1.81),
+        ("descriptors", 2): (5.67, 0.906, 0.895, 19.8, 168, 0.198, 0.309, 1.81),
+        ("descriptors", 4): (4.75, 1.41, 1.06, 2.17, 10.7, 0.0566, 0.728, 0.767),
+        ("left ahead", 4): (4.36, 1.03, 1.49, 3.5, 10.8, 0.119, 1.2, 0.819),
+        ("pointers", 1): (3.6, 1.64, 0.349, 7.51, 18.7, 0.0496, 0.895, 0.855),
+        ("pointers", 2): (4, 0.917, 0.726, 10.3, 84.4, 0.0885, 1.14, 0.529),
+        ("pointers", 4): (2.73, 1.27, 1.47, 1.03, 4.79, 0.0481, 3.7, 0.312),
+        ("right ahead", 4): (3.42, 0.659, 1.16, 3.86, 11.8, 0.123, 0.56, 0.747),
+        ("strips", 2): (3.91, 1.04, 0.808, 8.01, 20.5, 0.15, 1.3, 0.865),
+    }
+    convolutions = {
+        ("gathered", 2): (5.6, 0.54, 0.881, 1.37, 56.3, 0.014, 2.19, 1.44),
+        ("gathered", 4): (5.17, 0.678, 1.61, 1.13, 47.5, 0.0214, 1.97, 1.44),
+        ("lanes", 2): (7.11, 1.42, 0.788, 5.43, 53, 0.028, 0.941, 1),
+        ("lanes", 4): (6.76, 1.92, 0.971, 2.66, 43.5, 0.058, 1.42, 1),
+        ("packed", 2): (4.43, 1.36, 1.09, 9.13, 47.1, 0.096, 2.52, 1.44),
+        ("packed", 4): (4.27, 1.1, 0.444, 1.96, 62.6, 0.0825, 2.33, 1.44),
+        ("patches", 2): (2.78, 1.82, 0.858, 14.1, 45.1, 0.156, 1.19, 1),
+        ("patches", 4): (8.93, 1.39, 0.777, 7.12, 43, 0.123, 1.3, 1),
+        ("taps", 2): (9.79, 2.18, 0.552, 6.54, 60.2, 0.0527, 1.85, 1),
+        ("taps", 4): (6.36, 2.86, 0.875, 4.12, 47.3, 0.051, 1.48, 1),
+    }
+    return Coefficients(products, convolutions)
+
+
+def scaled(properties: Mapping[str, Any], capability: tuple[int, int]) -> Coefficients:
+    """Another GPU's, from an H200's, by its multiprocessors, clocks, bandwidth and tensor cores.
+
+    `properties`: as Triton's driver has them, clocks in kHz, the bus in bits; `capability`: (0, 0) for AMD's.
+    """
+    clock = properties["sm_clock_rate"] / 1.98e6
+    sms = properties["multiprocessor_count"] / 132
+    memory = properties["mem_clock_rate"] * properties["mem_bus_width"] / (3.2e6 * 6144)
+    # Sums of 16-bit products that a multiprocessor adds up in a cycle, as vendors' tables have it: 4,096 on Hopper.
+    cores = {0: 0.5, 7: 0.25, 8: 0.5 if capability == (8, 0) else 0.25, 9: 1, 10: 2}
+    flops = clock * cores.get(capability[0], 0.25)
+
+    def faster(row: tuple[float, ...]) -> tuple[float, ...]:
+        start, tile, wait, rate, edge, load, store, more = row
+        times = start, tile / clock, wait / clock
+        return *times, rate * flops, edge, load * clock, store / clock, more
+
+    own = measured()
+    return Coefficients(
+        {kind: faster(row) for kind, row in own.products.items()},
+        {kind: faster(row) for kind, row in own.convolutions.items()},
+        memory=own.memory * memory,
+        l2=own.l2 * clock * sms,
+        copy=own.copy * memory,
+        turn=own.turn * memory,
+        split=own.split * memory,
+        pack=own.pack * memory,
+        join=own.join * memory,
+    )
+
+
+@cache
+def calibrated() -> dict[str, Coefficients]:
+    """By the name of a GPU: what the runtime found in the user's cache."""
+    return {}
