@@ -1,4 +1,4 @@
-"""The command line: build, check, show; explain, doctor, bench, tune (`cli_tools.py`).
+"""The command line: build, check, show; explain, doctor, bench, tune, calibrate (`cli_tools.py`).
 
     tritongen build specs/softmax.op        # writes generated/softmax.py
     tritongen check specs/softmax.op        # runs the derived tests
@@ -53,7 +53,8 @@ def main() -> None:
     """Readable Triton kernels from specs in index notation."""
 
 
-for _command in (cli_tools.explain, cli_tools.doctor, cli_tools.bench, cli_tools.tune):
+_TOOLS = "explain", "doctor", "bench", "tune", "calibrate"
+for _command in (getattr(cli_tools, name) for name in _TOOLS):
     main.add_command(_command)
 
 _specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_type=Path))

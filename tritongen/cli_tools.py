@@ -1,9 +1,10 @@
-"""The commands that look at ops, at the machine, and at both: explain, doctor, bench, tune.
+"""The commands that look at ops, at the machine, and at both: explain, doctor, bench, tune, calibrate.
 
     tritongen explain specs/softmax.op --shape batch=8192,D=4096
     tritongen doctor
     tritongen bench specs/softmax.op --shape batch=8192,D=1024..16384 --against eager,compile
     tritongen tune specs/softmax.op --shape batch=8192,D=1024..16384
+    tritongen calibrate
 
 Each turns what was typed into a call of `explain.py`, `doctor.py`, `bench/` or `tune/`, and prints what comes back:
 tables on a terminal, plain lines in a pipe, JSON where asked. `cli.py` gathers the commands.
@@ -278,6 +279,30 @@ def trial_lines(trials: list[Any]) -> Iterable[str]:
         ratio = f"{own / t.seconds:5.2f}x" if own and t.seconds else "      "
         time = f"{t.seconds * 1e6:9.1f} us {ratio}" if t.seconds else f"not timed: {t.problem}"
         yield f"    {str(t.candidate):{width}}  {time}  {verdict}".rstrip()
+
+
+# ---- calibrate ----------------------------------------------------------------------------------
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Measure, and store nothing.")
+def calibrate(dry_run: bool) -> None:
+    """Measure what products and convolutions reach on this GPU, so that variants are chosen by that."""
+    require_gpu("calibrate")
+    import torch
+
+    from tritongen import lib
+    from tritongen.calibrate import by_memory, fitted, measure, off_by
+    from tritongen.runtime.calibrated import store
+
+    name, own = torch.cuda.get_device_name(), lib.gpu(torch.device("cuda", 0)).coefficients
+    timed = measure("cuda", progress=say)
+    found = fitted(timed, by_memory(own))
+    click.echo(f"{name}: {len(timed)} times; estimates were {own.source}")
+    for table, kind in sorted({t.row for t in timed}):
+        rows = [t for t in timed if t.row == (table, kind)]
+        off = f"off by {off_by(rows, own):.2f}x, now {off_by(rows, found):.2f}x"
+        click.echo(f"  {table:12} {kind[0]:12} {kind[1]} bytes  {len(rows):3} times  {off}")
+    if not dry_run:
+        click.echo(f"  stored in {store(name, found)}")
 
 
 # ---- doctor -------------------------------------------------------------------------------------

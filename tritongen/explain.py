@@ -69,6 +69,7 @@ class StepView:
     values: tuple[Value, ...]
     facts: dict[str, Any]  # sizes as text, or as numbers of the call
     precision: str  # of products of f32, and why; empty where there are none
+    estimates: str  # whose coefficients they go by; empty where none are compared, and for a GPU that we measured
     no_product: str  # why sums of several factors are no contraction
     variants: tuple[Way, ...]
     config: dict[str, int]
@@ -118,6 +119,7 @@ def explain_op(plan: Plan) -> Explanation:
             tuple(_values(plan, s)),
             {name: str(value) for name, value in s.facts},
             _precision(s) if s.precision else "",
+            "",
             s.no_product,
             tuple(_way(v, False, None) for v in s.variants),
             {},
@@ -171,6 +173,7 @@ def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
         tuple(_values(plan, step)),
         {name: fact for name, fact in choice.facts.items() if name != "gpu"},
         _precision(step) if step.precision and _multiplies_f32(found) else "",
+        _coefficients(step, choice),
         step.no_product,
         _ways(step, choice),
         choice.config,
@@ -183,6 +186,14 @@ def _precision(step: Step) -> str:
     from tritongen.runtime.precision import f32_precision, reason
 
     return f"{f32_precision(step.precision)}, {reason(step.precision)}"
+
+
+def _coefficients(step: Step, choice: Choice) -> str:
+    """Where those of the GPU come from."""
+    if not any(v.estimate for v in step.variants):
+        return ""
+    source: str = choice.facts["gpu"].coefficients.source
+    return "" if source == "measured" else source
 
 
 def _kernel(name: str, grid: tuple[int, ...], cost: Cost, ceilings: Ceilings) -> Kernel:
@@ -300,6 +311,8 @@ def _step_lines(step: StepView, called: bool) -> Lines:
         yield "yellow", f"  no contraction by tensor cores: {step.no_product}"
     if step.precision:
         yield "", f"  products of f32 in {step.precision}"
+    if step.estimates:
+        yield "", f"  estimates by coefficients {step.estimates}"
     passed = False
     for way in step.variants:
         yield from _way_lines(way, called, passed)

@@ -1,8 +1,8 @@
-"""What kernels reach on a GPU, which `estimates.py` goes by: as measured on an H200, scaled to another, or calibrated.
+"""What kernels reach on a GPU, which `estimates.py` goes by: as measured here, as calibrated, or scaled from an H200's.
 
-measured().products["descriptors", 2]     # an H200's
-scaled(properties, (8, 0)).memory         # an A100's, from what its driver says of it
+measured()["NVIDIA H200"].products["descriptors", 2]
 calibrated()["NVIDIA L40S"]               # where somebody ran `tritongen calibrate`
+scaled(properties, (8, 0)).memory         # an A100's, from what its driver says of it
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ class Coefficients:
     copy_us: float = 4.73  # beside its bytes, of a kernel that copies, turns or splits
     pack_us: float = 6.58  # of one that packs
     join_us: float = 2.59  # of one that adds up
+    source: str = "measured"
 
 
 @cache
-def measured() -> Coefficients:
-    """An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 740 times of 120 drawn and 20 listed
+def measured() -> dict[str, Coefficients]:
+    """By the name of a GPU. An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 740 times of 120 drawn and 20 listed
     convolutions (`benchmarks/anyshape.py --regret`). What 16 bits make of 8 for each tile anew has 0.6 of the products.
     """
     products = {
@@ -71,7 +72,7 @@ def measured() -> Coefficients:
         ("taps", 2): (9.79, 2.18, 0.552, 6.54, 60.2, 0.0527, 1.85, 1),
         ("taps", 4): (6.36, 2.86, 0.875, 4.12, 47.3, 0.051, 1.48, 1),
     }
-    return Coefficients(products, convolutions)
+    return {"NVIDIA H200": Coefficients(products, convolutions)}
 
 
 def scaled(properties: Mapping[str, Any], capability: tuple[int, int]) -> Coefficients:
@@ -91,7 +92,7 @@ def scaled(properties: Mapping[str, Any], capability: tuple[int, int]) -> Coeffi
         times = start, tile / clock, wait / clock
         return *times, rate * flops, edge, load * clock, store / clock, more
 
-    own = measured()
+    own = measured()["NVIDIA H200"]
     return Coefficients(
         {kind: faster(row) for kind, row in own.products.items()},
         {kind: faster(row) for kind, row in own.convolutions.items()},
@@ -102,6 +103,7 @@ def scaled(properties: Mapping[str, Any], capability: tuple[int, int]) -> Coeffi
         split=own.split * memory,
         pack=own.pack * memory,
         join=own.join * memory,
+        source="scaled from an H200's",
     )
 
 
@@ -109,3 +111,11 @@ def scaled(properties: Mapping[str, Any], capability: tuple[int, int]) -> Coeffi
 def calibrated() -> dict[str, Coefficients]:
     """By the name of a GPU: what the runtime found in the user's cache."""
     return {}
+
+
+def coefficients(
+    name: str, properties: Mapping[str, Any], capability: tuple[int, int]
+) -> Coefficients:
+    """The best that is known of a GPU."""
+    known = {**measured(), **calibrated()}
+    return known[name] if name in known else scaled(properties, capability)

@@ -14,7 +14,7 @@ import torch
 import triton
 from triton.runtime.interpreter import InterpretedFunction
 
-from tritongen.lib.coefficients import Coefficients, calibrated, measured, scaled
+from tritongen.lib.coefficients import Coefficients, coefficients, measured
 
 
 @triton.jit
@@ -35,7 +35,7 @@ class Gpu:
     shared: int = 227  # KiB of shared memory that Triton lets a program have
     tma: bool = True  # whether tiles are loaded by descriptor
     relays: bool = True  # whether programs that wait for others get on
-    coefficients: Coefficients = measured()
+    coefficients: Coefficients = measured()["NVIDIA H200"]
 
 
 @cache
@@ -51,11 +51,10 @@ def gpu(device: torch.device) -> Gpu:
     own = triton.runtime.driver.active.utils.get_device_properties(device.index)
     capability = (0, 0) if torch.version.hip else torch.cuda.get_device_capability(device)
     shared = own["max_shared_mem"] >> 10
-    name = torch.cuda.get_device_name(device)
     return Gpu(
         sms=own["multiprocessor_count"],
         shared=shared,
         tma=capability >= (9, 0) and shared >= 227,
         relays=capability >= (8, 0),
-        coefficients=calibrated().get(name) or scaled(own, capability),
+        coefficients=coefficients(torch.cuda.get_device_name(device), own, capability),
     )

@@ -25,7 +25,7 @@ import torch
 from torch.autograd import forward_ad
 
 from tritongen.lib import VERSION
-from tritongen.runtime import tuned
+from tritongen.runtime import calibrated, tuned
 from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.functional import Batch, transformed, vmap_rule
 from tritongen.runtime.gradients import Backward, first_results, keep_and_pull, without
@@ -95,6 +95,7 @@ def op(
         keeping = _keeping(function, forward) if forward else None
         again: list[Callable[..., Any]] = []
         call = _call(function, params, eager, registered, keeping, again, autocast)
+        calibrated.install()
         tuned.install(function.__globals__, function.__name__, source)
         # Code of its own: torch.compile counts recompilations per code object, not per function.
         call.__code__ = call.__code__.replace(co_name=function.__name__)

@@ -1,0 +1,101 @@
+"""Coefficients that somebody had measured with `tritongen calibrate`, in place of those that were measured on other GPUs.
+
+    <user cache>/tritongen/gpus/NVIDIA_L40S.json
+
+`install` is called when a generated op is decorated, and looks once. What is stored is only numbers, in the rows that
+`lib.Coefficients` has; a file that holds anything else is ignored with one warning.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import warnings
+from dataclasses import asdict, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tritongen import lib
+from tritongen.files import write_atomically
+from tritongen.runtime.cache import cache_path, complaint_about, private_folder
+
+FORMAT = 1
+MOST_BYTES = 1 << 16
+TABLES = ("products", "convolutions")
+SOURCE = "calibrated on this machine"
+
+
+class Refused(ValueError):
+    """What a file holds is not what we write."""
+
+
+def path_of(name: str) -> Path:
+    return cache_path() / "gpus" / f"{re.sub('[^A-Za-z0-9.-]', '_', name)}.json"
+
+
+def store(name: str, found: lib.Coefficients) -> Path:
+    """Keeps what was measured on the GPU of that name; the file's path."""
+    folder = private_folder() / "gpus"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    numbers = {n: value for n, value in asdict(found).items() if n != "source"}
+    tables = {
+        n: {f"{kind} {size}": list(row) for (kind, size), row in numbers[n].items()} for n in TABLES
+    }
+    data = {"format": FORMAT, "gpu": name, **numbers, **tables}
+    write_atomically(path_of(name), json.dumps(data, indent=1) + "\n", mode=0o600)
+    return path_of(name)
+
+
+def read(path: Path) -> tuple[str, lib.Coefficients]:
+    """The name of a GPU, and its coefficients; Refused where the file is anything but one that we wrote."""
+    for folder in (path.parent.parent, path.parent):
+        if complaint := complaint_about(folder):
+            raise Refused(complaint)
+    if path.is_symlink() or path.stat().st_size > MOST_BYTES:
+        raise Refused("no file of ours")
+    try:
+        data = json.loads(path.read_bytes().decode())
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"no JSON: {error}") from None
+    known = next(iter(lib.measured().values()))
+    rates = {f.name for f in fields(known)} - {*TABLES, "source"}
+    if not isinstance(data, dict) or data.keys() != {"format", "gpu", *TABLES, *rates}:
+        raise Refused("other keys than ours")
+    if data["format"] != FORMAT or not isinstance(data["gpu"], str):
+        raise Refused("another format")
+    found: dict[str, Any] = {n: _number(data[n]) for n in rates}
+    found |= {n: _table(data[n], getattr(known, n)) for n in TABLES}
+    return data["gpu"], replace(known, source=SOURCE, **found)
+
+
+def _table(value: Any, known: Any) -> dict[tuple[str, int], tuple[float, ...]]:
+    names = {f"{kind} {size}": (kind, size) for kind, size in known}
+    if not isinstance(value, dict) or value.keys() != names.keys():
+        raise Refused("other rows than ours")
+    for name, row in value.items():
+        if not isinstance(row, list) or len(row) != len(known[names[name]]):
+            raise Refused(f"{name}: a row of another length")
+    return {names[name]: tuple(map(_number, row)) for name, row in value.items()}
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value < 1e6 or not math.isfinite(value):
+        raise Refused(f"{str(value)[:20]} is no rate and no time")
+    return float(value)
+
+
+@cache
+def install() -> None:
+    """What is stored goes to `lib.calibrated`, before it is first asked."""
+    folder = cache_path() / "gpus"
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.glob("*.json")):
+        try:
+            name, found = read(path)
+        except (Refused, OSError) as refusal:
+            warnings.warn(f"tritongen: {path} is not used: {refusal}", stacklevel=2)
+        else:
+            lib.calibrated()[name] = found
