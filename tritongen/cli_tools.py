@@ -293,7 +293,7 @@ def calibrate(dry_run: bool) -> None:
     from tritongen.calibrate import by_memory, fitted, measure, off_by
     from tritongen.runtime.calibrated import store
 
-    name, own = torch.cuda.get_device_name(), lib.gpu(torch.device("cuda", 0)).coefficients
+    name, own = torch.cuda.get_device_name(), lib.coefficients(lib.gpu(torch.device("cuda", 0)))
     timed = measure("cuda", progress=say)
     found = fitted(timed, by_memory(own))
     click.echo(f"{name}: {len(timed)} times; estimates were {own.source}")

@@ -190,9 +190,11 @@ def _precision(step: Step) -> str:
 
 def _coefficients(step: Step, choice: Choice) -> str:
     """Where those of the GPU come from."""
+    from tritongen.lib import coefficients
+
     if not any(v.estimate for v in step.variants):
         return ""
-    source: str = choice.facts["gpu"].coefficients.source
+    source: str = coefficients(choice.facts["gpu"]).source
     return "" if source == "measured" else source
 
 

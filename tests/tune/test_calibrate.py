@@ -15,9 +15,7 @@ from tritongen.cli import main
 from tritongen.runtime import cache, calibrated
 from tritongen.trace import H200
 
-OWN = H200.coefficients
-KHZ = {"sm_clock_rate": 1_980_000, "mem_clock_rate": 3_200_000, "mem_bus_width": 6144}
-DRIVER = {"multiprocessor_count": 132, **KHZ}
+OWN = lib.measured()["NVIDIA H200"]
 
 
 @pytest.fixture
@@ -28,12 +26,12 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_gpu_like_an_h200_scales_to_its_coefficients():
-    assert replace(lib.scaled(DRIVER, (9, 0)), source="measured") == OWN
-    assert lib.coefficients("NVIDIA H200", {}, (9, 0)) is OWN
+    assert replace(lib.scaled(H200), source="measured") == OWN
+    assert lib.coefficients(replace(H200, clock=1.9)) is OWN
 
 
 def test_half_the_clock_and_half_the_memory():
-    half = lib.scaled({**DRIVER, "sm_clock_rate": 990_000, "mem_clock_rate": 1_600_000}, (8, 0))
+    half = lib.coefficients(lib.Gpu(name="another", clock=0.99, memory=2.46, flops=2048))
     own, row = (c.products["descriptors", 2] for c in (OWN, half))
     assert row == (own[0], 2 * own[1], 2 * own[2], own[3] / 4, own[4], own[5] / 2, 2 * own[6], own[7])  # fmt: skip
     assert (half.memory, half.l2, half.copy_us) == (OWN.memory / 2, OWN.l2 / 2, OWN.copy_us)
@@ -93,7 +91,7 @@ def test_what_is_stored_is_in_force(folder):
     )
     calibrated.install.__wrapped__()
     try:
-        assert lib.coefficients("NVIDIA L40S (test)", DRIVER, (8, 9)).memory == 1.5
+        assert lib.coefficients(lib.Gpu(name="NVIDIA L40S (test)")).memory == 1.5
     finally:
         lib.calibrated().clear()
 
@@ -144,7 +142,7 @@ timed = calibrate.measure("cpu", calls, Clock())
 rows = {t.row for t in timed}
 assert {table for table, _ in rows} == {"products", "convolutions"}, rows
 assert len(timed) > 15 and ("products", ("left ahead", 4)) in rows, rows
-before = lib.gpu(torch.device("cpu")).coefficients
+before = lib.coefficients(lib.gpu(torch.device("cpu")))
 assert calibrate.off_by(timed, calibrate.fitted(timed, before)) < calibrate.off_by(timed, before)
 print("done")
 """

@@ -1,8 +1,9 @@
 """What kernels reach on a GPU, which `estimates.py` goes by: as measured here, as calibrated, or scaled from an H200's.
 
+own = coefficients(gpu)               # of the first of these three that there is
+calibrated()["NVIDIA L40S"]           # where somebody ran `tritongen calibrate`
 measured()["NVIDIA H200"].products["descriptors", 2]
-calibrated()["NVIDIA L40S"]               # where somebody ran `tritongen calibrate`
-scaled(properties, (8, 0)).memory         # an A100's, from what its driver says of it
+scaled(gpu).memory                    # of another one, by what its driver says
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+
+from tritongen.lib.device import Gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,9 @@ class Coefficients:
 
 @cache
 def measured() -> dict[str, Coefficients]:
-    """By the name of a GPU. An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 740 times of 120 drawn and 20 listed
+    """By the name of a GPU.
+
+    An H200's: fitted to 2,800 times of 170 drawn and 66 listed products, and to 740 times of 120 drawn and 20 listed
     convolutions (`benchmarks/anyshape.py --regret`). What 16 bits make of 8 for each tile anew has 0.6 of the products.
     """
     products = {
@@ -75,17 +79,11 @@ def measured() -> dict[str, Coefficients]:
     return {"NVIDIA H200": Coefficients(products, convolutions)}
 
 
-def scaled(properties: Mapping[str, Any], capability: tuple[int, int]) -> Coefficients:
-    """Another GPU's, from an H200's, by its multiprocessors, clocks, bandwidth and tensor cores.
-
-    `properties`: as Triton's driver has them, clocks in kHz, the bus in bits; `capability`: (0, 0) for AMD's.
-    """
-    clock = properties["sm_clock_rate"] / 1.98e6
-    sms = properties["multiprocessor_count"] / 132
-    memory = properties["mem_clock_rate"] * properties["mem_bus_width"] / (3.2e6 * 6144)
-    # Sums of 16-bit products that a multiprocessor adds up in a cycle, as vendors' tables have it: 4,096 on Hopper.
-    cores = {0: 0.5, 7: 0.25, 8: 0.5 if capability == (8, 0) else 0.25, 9: 1, 10: 2}
-    flops = clock * cores.get(capability[0], 0.25)
+def scaled(gpu: Gpu) -> Coefficients:
+    """Another GPU's, from an H200's, by its multiprocessors, clock, bandwidth and tensor cores."""
+    like = Gpu()
+    clock, memory = gpu.clock / like.clock, gpu.memory / like.memory
+    flops = clock * gpu.flops / like.flops
 
     def faster(row: tuple[float, ...]) -> tuple[float, ...]:
         start, tile, wait, rate, edge, load, store, more = row
@@ -97,7 +95,7 @@ def scaled(properties: Mapping[str, Any], capability: tuple[int, int]) -> Coeffi
         {kind: faster(row) for kind, row in own.products.items()},
         {kind: faster(row) for kind, row in own.convolutions.items()},
         memory=own.memory * memory,
-        l2=own.l2 * clock * sms,
+        l2=own.l2 * clock * (gpu.sms / like.sms),
         copy=own.copy * memory,
         turn=own.turn * memory,
         split=own.split * memory,
@@ -113,9 +111,10 @@ def calibrated() -> dict[str, Coefficients]:
     return {}
 
 
-def coefficients(
-    name: str, properties: Mapping[str, Any], capability: tuple[int, int]
-) -> Coefficients:
+@cache
+def coefficients(gpu: Gpu) -> Coefficients:
     """The best that is known of a GPU."""
+    if gpu.coefficients is not None:
+        return gpu.coefficients
     known = {**measured(), **calibrated()}
-    return known[name] if name in known else scaled(properties, capability)
+    return known[gpu.name] if gpu.name in known else scaled(gpu)

@@ -1,20 +1,18 @@
 """What a call asks of its GPU.
 
 gpu = lib.gpu(x.device)
-gpu.sms                              # multiprocessors
-gpu.products["descriptors", 2]       # what `estimates.py` goes by
+gpu.sms, gpu.shared                   # multiprocessors, KiB of shared memory
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 import triton
 from triton.runtime.interpreter import InterpretedFunction
-
-from tritongen.lib.coefficients import Coefficients, coefficients, measured
 
 
 @triton.jit
@@ -27,7 +25,7 @@ def runs_kernels(x: torch.Tensor) -> bool:
     return x.is_cuda or isinstance(_nothing, InterpretedFunction)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Gpu:
     """A device as host code knows it; by default an H200."""
 
@@ -35,7 +33,13 @@ class Gpu:
     shared: int = 227  # KiB of shared memory that Triton lets a program have
     tma: bool = True  # whether tiles are loaded by descriptor
     relays: bool = True  # whether programs that wait for others get on
-    coefficients: Coefficients = measured()["NVIDIA H200"]
+    name: str = "NVIDIA H200"
+    clock: float = 1.98  # GHz
+    memory: float = 4.92  # TB/s, as clock and width of its bus have it
+    flops: int = (
+        4096  # of 16-bit products, in a cycle of a multiprocessor's tensor cores, by vendors' data sheets
+    )
+    coefficients: Any = None  # in place of those that are known of it (`coefficients.py`)
 
 
 @cache
@@ -51,10 +55,14 @@ def gpu(device: torch.device) -> Gpu:
     own = triton.runtime.driver.active.utils.get_device_properties(device.index)
     capability = (0, 0) if torch.version.hip else torch.cuda.get_device_capability(device)
     shared = own["max_shared_mem"] >> 10
+    flops = {0: 2048, 7: 1024, 8: 2048 if capability == (8, 0) else 1024, 9: 4096, 10: 8192}
     return Gpu(
         sms=own["multiprocessor_count"],
         shared=shared,
         tma=capability >= (9, 0) and shared >= 227,
         relays=capability >= (8, 0),
-        coefficients=coefficients(torch.cuda.get_device_name(device), own, capability),
+        name=torch.cuda.get_device_name(device),
+        clock=1e-6 * own["sm_clock_rate"],
+        memory=2e-9 / 8 * own["mem_clock_rate"] * own["mem_bus_width"],
+        flops=flops.get(capability[0], 1024),
     )

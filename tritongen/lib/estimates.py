@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tritongen.lib.coefficients import coefficients
+
 
 def cdiv(a: int, b: int) -> int:
     """triton.cdiv, in a tenth of its time."""
@@ -77,7 +79,7 @@ def product_us(
     loads; programs beside each other on a multiprocessor share the last two.
     """
     sizes, itemsize, stored_bytes, copied, turned, wide, tf32x3, gpu = call
-    own = gpu.coefficients
+    own = coefficients(gpu)
     start, tile, wait, flops, edge, load, store, odd = own.products[kind, min(itemsize, 4)]
     narrow_load, narrow_wait = 5.02, 4.52  # times what it is where lanes load 16 bytes
     batches, M, N, K = sizes
@@ -150,7 +152,7 @@ def convolution_us(
     bytes.
     """
     sizes, phases, operand_bytes, itemsize, stored_bytes, gpu = call
-    own = gpu.coefficients
+    own = coefficients(gpu)
     row = own.convolutions[kind, max(2, min(itemsize, 4))]
     start, tile, wait, flops, edge, load, store, slower = row
     narrow = 3.88  # times what it is where lanes load 16 bytes
