@@ -97,7 +97,7 @@ def measure(
 ) -> list[Timed]:
     """Every variant of every call that may run and has an estimate; wrong ones, and those that do not run, are left out."""
     gpu = lib.gpu(torch.device(device, 0) if device == "cuda" else torch.device(device))
-    if device == "cuda":
+    if device == "cuda" and not torch.version.hip:  # ahead, each call in a process
         arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
         workers = max(1, min(len(calls), os.cpu_count() or 1))
         progress(f"compiling for {arch} in {workers} processes")
