@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import tritongen
+from tritongen import lib
 from tritongen.check import check
+from tritongen.choice import of_gpu
 from tritongen.ir.interp import run
 from tritongen.pipeline import build
 from tritongen.proof.crosscompile import crosscompile
@@ -83,11 +85,13 @@ def test_sums_of_products_of_bytes_hold_any_number_of_terms():
     module = load_text("many", built.raw)
     for name in ("mm", "conv"):
         (step,) = built.plans[name][0].steps
-        facts = dict.fromkeys(signature(getattr(module, f"choose_{name}")).parameters, 64)
         choose = getattr(module, f"choose_{name}")
+        facts = dict.fromkeys(signature(choose).parameters, 64) | {"gpu": lib.Gpu()}
         assert choose(**facts | {"terms": 2**17})[0] == "nest"
         assert choose(**facts | {"terms": 2**17 - 1})[0] != "nest"
-        legal = [v.name for v in step.variants if evaluate(v.requires, facts | {"terms": 2**17})]
+        legal = [
+            v.name for v in step.variants if evaluate(v.requires, of_gpu(facts | {"terms": 2**17}))
+        ]
         assert legal == ["nest"]
     assert "tl.full((BLOCK,), 0, tl.int64)" in built.raw
     assert "nest" not in [v.name for v in built.plans["few"][0].steps[0].variants]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tritongen import cost, pipeline, trace
+from tritongen import cost, lib, pipeline, trace
 from tritongen.emit import allow
 from tritongen.runtime.load import load_text
 
@@ -246,11 +246,11 @@ def test_rows_wider_than_registers_relay_where_L2_does_not_hold_them():
     text = (ROOT / "specs" / "softmax.op").read_text()
     choose = load_text("softmax", pipeline.build(text, "softmax.op").raw).choose_softmax
     taken = [(8192, 1 << 15), (1024, 1 << 17), (128, 1 << 20), (8, 1 << 20), (8, 1 << 23)]
-    assert choose(128, 1 << 20, False, True, 4, True, 132)[0] == "split"  # f32 does better so
-    ways = [choose(rows, cols, False, True, 2, True, 132)[0] for rows, cols in taken]
+    assert choose(128, 1 << 20, False, True, 4, lib.Gpu())[0] == "split"  # f32 does better so
+    ways = [choose(rows, cols, False, True, 2, lib.Gpu())[0] for rows, cols in taken]
     assert ways == ["rows", "relay", "relay", "split", "split"]
     for cols in (1 << 18, (1 << 20) + 1, 1 << 22):
-        config = choose(512, cols, False, cols % 16 == 0, 2, True, 132)[1]
+        config = choose(512, cols, False, cols % 16 == 0, 2, lib.Gpu())[1]
         assert config["LANES"] >= cols / config["BLOCK"]  # a lane for each part of a row
 
 
