@@ -2896,8 +2896,8 @@ def attention_backward_reference(
     # do_sum2[b, h, i, e] = do[b, h, i, e] / o_sum2[b, h, i]
     do_sum2 = do / o_sum2[:, :, :, None]
 
-    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] / o_sum2[b,
-    #     h, i]
+    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
+    #     o_sum2[b, h, i]
     dp = torch.einsum("bhie,bhje->bhij", do_sum2, v) - do_sum[:, :, :, None] / o_sum2[:, :, :, None]
 
     # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]

@@ -679,8 +679,8 @@ def avg_pool2d_backward_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride, (w + pad - s) /
-    #     stride] else 0.0)
+    # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
+    #     (w + pad - s) / stride] else 0.0)
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
     dx = torch.empty((N, C, H, W), dtype=T, device=x.device)

@@ -956,8 +956,8 @@ def conv1d_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y[n, f, p] = b[f] + sum[c, r]((x[n, c + f // (F // groups) * Cg, p * stride + r * dil -
-    #     pad] else 0.0) * w[f, c, r])
+    # y[n, f, p] = b[f] + sum[c, r]((x[n, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     c = torch.arange(Cg, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)
     y = torch.empty((N, groups, F // groups, P), dtype=T, device=x.device)
@@ -2494,8 +2494,8 @@ def conv1d_backward_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # dx[n, c, l] = sum[r, f < F // groups]((dy[n, c // Cg * (F // groups) + f, (l + pad - r *
-    #     dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f, c % Cg, r])
+    # dx[n, c, l] = sum[r, f < F // groups]((dy[n, c // Cg * (F // groups) + f,
+    #     (l + pad - r * dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f, c % Cg, r])
     f = torch.arange(F // groups, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)
     dx = torch.empty((N, groups, Cg, L), dtype=T, device=x.device)
@@ -2516,8 +2516,8 @@ def conv1d_backward_reference(
         ).to(T)
     dx = dx.reshape((N, C, L))
 
-    # dw[f, c, r] = sum[n, p](dy[n, f, p] * (x[n, c + f // (F // groups) * Cg, p * stride + r *
-    #     dil - pad] else 0.0))
+    # dw[f, c, r] = sum[n, p](dy[n, f, p] * (x[n, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
     n = torch.arange(N, device=x.device)[:, None, None, None, None]
     p = torch.arange(P, device=x.device)
     dw = torch.empty((groups, F // groups, Cg, R), dtype=T, device=x.device)

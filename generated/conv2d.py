@@ -1089,8 +1089,8 @@ def conv2d_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y[n, f, p, q] = b[f] + sum[c, r, s]((x[n, c + f // (F // groups) * Cg, p * stride + r *
-    #     dil - pad, q * stride + s * dil - pad] else 0.0) * w[f, c, r, s])
+    # y[n, f, p, q] = b[f] + sum[c, r, s]((x[n, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) * w[f, c, r, s])
     c = torch.arange(Cg, device=x.device)[:, None, None, None, None]
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
@@ -2851,9 +2851,9 @@ def conv2d_backward_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # dx[n, c, h, w2] = sum[r, s, f < F // groups]((dy[n, c // Cg * (F // groups) + f, (h + pad
-    #     - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F //
-    #     groups) + f, c % Cg, r, s])
+    # dx[n, c, h, w2] = sum[r, s, f < F // groups]((dy[n, c // Cg * (F // groups) + f,
+    #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
     f = torch.arange(F // groups, device=x.device)[:, None, None, None, None]
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
@@ -2877,8 +2877,8 @@ def conv2d_backward_reference(
         ).to(T)
     dx = dx.reshape((N, C, H, W))
 
-    # dw[f, c, r, s] = sum[n, p, q](dy[n, f, p, q] * (x[n, c + f // (F // groups) * Cg, p *
-    #     stride + r * dil - pad, q * stride + s * dil - pad] else 0.0))
+    # dw[f, c, r, s] = sum[n, p, q](dy[n, f, p, q] * (x[n, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0))
     n = torch.arange(N, device=x.device)[:, None, None, None, None, None, None]
     p = torch.arange(P, device=x.device)[:, None]
     q = torch.arange(Q, device=x.device)

@@ -797,8 +797,8 @@ def conv3d_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y[n, f, o, p, q] = b[f] + sum[c, k, r, s]((x[n, c, k + o * stride - pad, p * stride + r -
-    #     pad, q * stride + s - pad] else 0.0) * w[f, c, k, r, s])
+    # y[n, f, o, p, q] = b[f] + sum[c, k, r, s]((x[n, c, k + o * stride - pad,
+    #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k, r, s])
     c = torch.arange(C, device=x.device)[:, None, None, None, None, None, None]
     k = torch.arange(K, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)[:, None]
@@ -2227,8 +2227,8 @@ def conv3d_backward_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # dx[n, c, d, h, w2] = sum[f, k, r, s]((dy[n, f, (d + pad - k) / stride, (h + pad - r) /
-    #     stride, (w2 + pad - s) / stride] else 0.0) * w[f, c, k, r, s])
+    # dx[n, c, d, h, w2] = sum[f, k, r, s]((dy[n, f, (d + pad - k) / stride,
+    #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) * w[f, c, k, r, s])
     f = torch.arange(F, device=x.device)[:, None, None, None, None, None, None]
     k = torch.arange(K, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)[:, None]
@@ -2253,8 +2253,8 @@ def conv3d_backward_reference(
             w,
         ).to(T)
 
-    # dw[f, c, k, r, s] = sum[n, o, p, q](dy[n, f, o, p, q] * (x[n, c, k + o * stride - pad, p *
-    #     stride + r - pad, q * stride + s - pad] else 0.0))
+    # dw[f, c, k, r, s] = sum[n, o, p, q](dy[n, f, o, p, q] * (x[n, c, k + o * stride - pad,
+    #     p * stride + r - pad, q * stride + s - pad] else 0.0))
     n = torch.arange(N, device=x.device)[:, None, None, None, None, None, None, None]
     o = torch.arange(O, device=x.device)[:, None, None]
     p = torch.arange(P, device=x.device)[:, None]

@@ -5947,16 +5947,16 @@ def conv_group_norm_silu_backward_reference(
     c = torch.arange(F, device=x.device)
     group_norm_rsqrt = torch.rsqrt(var[n, c // Cg] + 1e-05)
 
-    # group_norm[n, c, p, q] = (conv2d_kept[n, c, p, q] - mu[n, c // Cg]) * group_norm_rsqrt[n,
-    #     c] * gain[c] + bias[c]
+    # group_norm[n, c, p, q] = (conv2d_kept[n, c, p, q] - mu[n, c // Cg]) *
+    #     group_norm_rsqrt[n, c] * gain[c] + bias[c]
     n = torch.arange(N, device=x.device)[:, None, None, None]
     c = torch.arange(F, device=x.device)[:, None, None]
     group_norm = (conv2d_kept - mu[n, c // Cg]) * group_norm_rsqrt[:, :, None, None] * gain[
         :, None, None
     ] + bias[:, None, None]
 
-    # dgroup_norm[n, c, p, q] = dy[n, c, p, q] * sigmoid(group_norm[n, c, p, q]) + dy[n, c, p,
-    #     q] * group_norm[n, c, p, q] * (sigmoid(group_norm[n, c, p, q]) * (1.0 -
+    # dgroup_norm[n, c, p, q] = dy[n, c, p, q] * sigmoid(group_norm[n, c, p, q]) +
+    #     dy[n, c, p, q] * group_norm[n, c, p, q] * (sigmoid(group_norm[n, c, p, q]) * (1.0 -
     #     sigmoid(group_norm[n, c, p, q])))
     dgroup_norm = dy * torch.sigmoid(group_norm) + dy * group_norm * (
         torch.sigmoid(group_norm) * (1.0 - torch.sigmoid(group_norm))
@@ -5966,8 +5966,8 @@ def conv_group_norm_silu_backward_reference(
     #     - mu[n, c // Cg]))
     dgroup_norm_rsqrt_sum = (dgroup_norm * (conv2d_kept - mu[n, c // Cg])).sum((-2, -1))
 
-    # dvar_sum[n, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n, c + g * Cg] * gain[c + g *
-    #     Cg] * (-0.5 * group_norm_rsqrt[n, c + g * Cg]))
+    # dvar_sum[n, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * group_norm_rsqrt[n, c + g * Cg]))
     dvar_sum = torch.einsum(
         "ngc,gc->ng",
         dgroup_norm_rsqrt_sum.unflatten(1, (groups, Cg))
@@ -5976,8 +5976,8 @@ def conv_group_norm_silu_backward_reference(
         gain.unflatten(0, (groups, Cg)),
     )
 
-    # dmu_sum[n, g < groups] = sum[p, q, c < Cg](dgroup_norm[n, c + g * Cg, p, q] * gain[c + g *
-    #     Cg] * group_norm_rsqrt[n, c + g * Cg])
+    # dmu_sum[n, g < groups] = sum[p, q, c < Cg](dgroup_norm[n, c + g * Cg, p, q] *
+    #     gain[c + g * Cg] * group_norm_rsqrt[n, c + g * Cg])
     dmu_sum = (
         dgroup_norm.unflatten(1, (groups, Cg)).permute(0, 1, 3, 4, 2)
         * gain.unflatten(0, (groups, Cg))[:, None, None, :]
@@ -5997,8 +5997,8 @@ def conv_group_norm_silu_backward_reference(
         - dmu_sum[n, f // Cg] / (Cg * P * Q)
     )
 
-    # dx[n, c, h, w2] = sum[f, r, s]((dconv2d[n, f, h + pad - r, w2 + pad - s] else 0.0) * w[f,
-    #     c, r, s])
+    # dx[n, c, h, w2] = sum[f, r, s]((dconv2d[n, f, h + pad - r, w2 + pad - s] else 0.0) *
+    #     w[f, c, r, s])
     f = torch.arange(F, device=x.device)[:, None, None, None, None]
     r = torch.arange(R, device=x.device)[:, None]
     s = torch.arange(S, device=x.device)
@@ -6028,8 +6028,8 @@ def conv_group_norm_silu_backward_reference(
     # db[f] = sum[n, p, q](dconv2d[n, f, p, q])
     db = dconv2d.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)
 
-    # dgain[c] = sum[n, p, q](dgroup_norm[n, c, p, q] * ((conv2d_kept[n, c, p, q] - mu[n, c //
-    #     Cg]) * group_norm_rsqrt[n, c]))
+    # dgain[c] = sum[n, p, q](dgroup_norm[n, c, p, q] * ((conv2d_kept[n, c, p, q] -
+    #     mu[n, c // Cg]) * group_norm_rsqrt[n, c]))
     c = torch.arange(F, device=x.device)[:, None, None, None]
     n = torch.arange(N, device=x.device)[:, None, None]
     dgain = (

@@ -379,8 +379,8 @@ def conv_transpose1d_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y[n, f, p] = b[f] + sum[c, r]((x[n, c, (p + pad - r * dil) / stride] else 0.0) * w[c, f,
-    #     r])
+    # y[n, f, p] = b[f] + sum[c, r]((x[n, c, (p + pad - r * dil) / stride] else 0.0) *
+    #     w[c, f, r])
     c = torch.arange(C, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)
     y = torch.empty((N, F, P), dtype=T, device=x.device)

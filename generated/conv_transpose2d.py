@@ -1535,8 +1535,8 @@ def conv_transpose2d_backward_reference(
             w,
         ).to(T)
 
-    # dw[c, f, r, s] = sum[n, p, q](dy[n, f, p, q] * (x[n, c, (p + pad - r) / stride, (q + pad -
-    #     s) / stride] else 0.0))
+    # dw[c, f, r, s] = sum[n, p, q](dy[n, f, p, q] * (x[n, c, (p + pad - r) / stride,
+    #     (q + pad - s) / stride] else 0.0))
     n = torch.arange(N, device=x.device)[:, None, None, None, None, None]
     p = torch.arange(P, device=x.device)[:, None]
     q = torch.arange(Q, device=x.device)

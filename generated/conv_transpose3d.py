@@ -730,8 +730,8 @@ def conv_transpose3d_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y[n, f, o, p, q] = b[f] + sum[c, k, r, s]((x[n, c, (o + pad - k) / stride, (p + pad - r) /
-    #     stride, (q + pad - s) / stride] else 0.0) * w[c, f, k, r, s])
+    # y[n, f, o, p, q] = b[f] + sum[c, k, r, s]((x[n, c, (o + pad - k) / stride,
+    #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k, r, s])
     c = torch.arange(C, device=x.device)[:, None, None, None, None, None, None]
     k = torch.arange(K, device=x.device)[:, None, None]
     r = torch.arange(R, device=x.device)[:, None]

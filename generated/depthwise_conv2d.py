@@ -1055,8 +1055,8 @@ def depthwise_conv2d_backward_reference(
             w[c_block, :, :],
         ).to(T)
 
-    # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad, q * stride + s
-    #     - pad] else 0.0))
+    # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0))
     n = torch.arange(N, device=x.device)[:, None, None, None, None, None]
     p = torch.arange(P, device=x.device)[:, None]
     q = torch.arange(Q, device=x.device)

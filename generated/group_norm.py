@@ -2582,9 +2582,9 @@ def group_norm_backward_reference(
         * y_rsqrt.unflatten(1, (groups, Cg))[:, :, None, :]
     ).sum((-2, -1))
 
-    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] / (var[n, c
-    #     // Cg] + eps) / (Cg * batch) * (2.0 * (x[n, c, ...] - mu[n, c // Cg])) - dmu_sum[n, c
-    #     // Cg] / (Cg * batch)
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+    #     (var[n, c // Cg] + eps) / (Cg * batch) * (2.0 * (x[n, c, ...] - mu[n, c // Cg])) -
+    #     dmu_sum[n, c // Cg] / (Cg * batch)
     dx = (
         dy * gain[:, None] * y_rsqrt[:, :, None]
         + dvar_sum[n, c // Cg]

@@ -845,8 +845,8 @@ def max_pool2d_backward_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad, q *
-    #     stride + s - pad] else -inf)
+    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
     y_at = torch.empty((N, C, P, Q), dtype=torch.int64, device=x.device)
@@ -862,9 +862,9 @@ def max_pool2d_backward_reference(
             0,
         )
 
-    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c, (h + pad - r) /
-    #     stride, (w + pad - s) / stride] else -1), dy[n, c, (h + pad - r) / stride, (w + pad -
-    #     s) / stride] else 0.0, 0))
+    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
     for n_block, c_block, h_block, w_block in blocks(win * win, N, C, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]

@@ -404,8 +404,8 @@ def max_pool3d_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad, p * stride
-    #     + r - pad, q * stride + s - pad] else -inf)
+    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
+    #     p * stride + r - pad, q * stride + s - pad] else -inf)
     k = torch.arange(win, device=x.device)[:, None, None]
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
@@ -1015,8 +1015,8 @@ def max_pool3d_backward_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c, k + o * stride
-    #     - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
+    # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
+    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
     k = torch.arange(win, device=x.device)[:, None, None]
     r = torch.arange(win, device=x.device)[:, None]
     s = torch.arange(win, device=x.device)
@@ -1044,8 +1044,8 @@ def max_pool3d_backward_reference(
 
     # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r * win + s ==
     #     (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride, (w + pad - s) / stride]
-    #     else -1), dy[n, c, (d + pad - k) / stride, (h + pad - r) / stride, (w + pad - s) /
-    #     stride] else 0.0, 0))
+    #     else -1), dy[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
+    #     (w + pad - s) / stride] else 0.0, 0))
     dx = torch.empty((N, C, D, H, W), dtype=T, device=x.device)
     for n_block, c_block, d_block, h_block, w_block in blocks(win * win * win, N, C, D, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]

@@ -1553,8 +1553,9 @@ def swiglu_linear_backward_reference(
     # dup[m, n] = dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n]))
     dup = dy * (gate_kept * torch.sigmoid(gate_kept))
 
-    # dgate[m, n] = dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n] * up_kept[m,
-    #     n] * gate_kept[m, n] * (sigmoid(gate_kept[m, n]) * (1.0 - sigmoid(gate_kept[m, n])))
+    # dgate[m, n] = dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n] *
+    #     up_kept[m, n] * gate_kept[m, n] * (sigmoid(gate_kept[m, n]) * (1.0 -
+    #     sigmoid(gate_kept[m, n])))
     dgate = dy * up_kept * torch.sigmoid(gate_kept) + dy * up_kept * gate_kept * (
         torch.sigmoid(gate_kept) * (1.0 - torch.sigmoid(gate_kept))
     )

@@ -21,7 +21,6 @@ Not here: the head and the end of the function (`printer.py`).
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass, replace
 
 from tritongen.ir.algebra import Poly, indices, is_size, poly
@@ -45,6 +44,7 @@ from tritongen.ir.nodes import (
 from tritongen.ir.print import line_ast
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.texts import ATOM, POWER, UNARY, Text, fill
+from tritongen.reference.comments import commented
 from tritongen.reference.dims import Dims, Function
 from tritongen.reference.products import (
     SCANS,
@@ -75,7 +75,7 @@ class Nests(Function):
             line = unparse(line_ast(self.op, nest, self.dims))
         except NotWritable as error:  # of gradients alone
             line = f"{nest.name}: no line of the language says it: {error}"
-        comment = textwrap.wrap(line, 92, initial_indent="# ", subsequent_indent="#     ")
+        comment = commented(line, 92)
         found = digits_in(nest, self.facts)
         if found and any(found[0].index in dims for dims in self.values_of(nest)):
             nest = split(nest, *found)  # `x[f // q]` has a value for each f // q, not for each f
