@@ -243,6 +243,12 @@ class Nest:
     dims: tuple[Poly, ...]
     body: Expr
     dtype: str  # what is stored: an output's declared dtype, a temporary's compute type
+    part_of: str = ""  # what a plan took it out of: a line of the op, whose name this is
+
+    @property
+    def line(self) -> str:
+        """The name of the line of the op that it is, or is part of."""
+        return self.part_of or self.name
 
     @property
     def fold(self) -> Reduce:

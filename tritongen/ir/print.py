@@ -201,7 +201,9 @@ def line_ast(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
         if coordinate.constant == 0:
             left.append(ast.Number(0))
             continue
-        binder = box[str(coordinate)]
+        binder = box.get(str(coordinate))
+        if binder is None:  # of plans alone
+            raise NotWritable(f"it is stored at {coordinate}, which is no index")
         left.append(printer.left(binder, nest.body, extent if nest.name in given else None))
     body = nest.body
     if isinstance(body, Cast) and body.dtype == nest.dtype and nest.name in given:

@@ -23,7 +23,7 @@ NAMED: dict[type, tuple[str, ...]] = {
     ir.Scalar: ("name",),
     ir.Constant: ("name",),
     ir.Define: ("name",),
-    ir.Nest: ("name", "dtype"),
+    ir.Nest: ("name", "dtype", "part_of"),
     ir.Read: ("tensor", "dtype"),
     ir.ScalarRef: ("name", "dtype"),
     **{c: ("dtype",) for c in (ir.Const, ir.IndexValue, ir.Call, ir.Cast, ir.Reduce)},

@@ -176,7 +176,8 @@ def _lift(
                     return ir.Read(earlier.name, earlier.coords, None, earlier.dtype)
             name = fresh(f"{nest.name}_{reduce.op}", taken)
             coords = tuple(index(b.index) for b in box)
-            done.append(ir.Nest(name, box, coords, tuple(b.hi for b in box), reduce, reduce.dtype))
+            dims = tuple(b.hi for b in box)
+            done.append(ir.Nest(name, box, coords, dims, reduce, reduce.dtype, nest.line))
             return ir.Read(name, coords, None, reduce.dtype)
         case ir.Call(_, args):
             return replace(expr, args=tuple(_lift(a, nest, scope, taken, done) for a in args))

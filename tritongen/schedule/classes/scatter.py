@@ -147,7 +147,8 @@ def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
         at = (index(copy.index), *n.coords)
         body = replace(n.fold, guards=(*n.fold.guards, tie))
         apart = f"{n.name}_copies"
-        dealt[n.name] = ir.Nest(apart, (copy, *n.box), at, (copy.hi, *n.dims), body, n.dtype)
+        box, dims = (copy, *n.box), (copy.hi, *n.dims)
+        dealt[n.name] = ir.Nest(apart, box, at, dims, body, n.dtype, n.name)
         whole = ir.Reduce("sum", (copy,), (), ir.Read(apart, at, None, n.dtype), n.dtype)
         merged[n.name] = replace(n, body=whole)
     lines = tuple(dealt.get(n.name, n) for n in _closure(sums, group.nests))
