@@ -22,6 +22,7 @@ def add2d_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE: tl.const
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     y = tl.load(y_ptr + i * y_i, mask=inside).to(COMPUTE)
+    # z[m, n] = x[m, n] + y[m, n]
     z = x + y
     tl.store(z_ptr + i * z_i, z, mask=inside)
 
@@ -65,6 +66,7 @@ def add2d_float_strided(
     y = tl.load(
         y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at, mask=inside
     ).to(COMPUTE)
+    # z[m, n] = x[m, n] + y[m, n]
     z = x + y
     tl.store(
         z_ptr + outer_at * z_outer_at + middle_at * z_middle_at + inner_at * z_inner_at,
@@ -78,6 +80,7 @@ def add2d_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, inside):
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside)
     y = tl.load(y_ptr + i * y_i, mask=inside)
+    # z[m, n] = x[m, n] + y[m, n]
     z = x + y
     tl.store(z_ptr + i * z_i, z, mask=inside)
 
@@ -118,6 +121,7 @@ def add2d_int_strided(
     y = tl.load(
         y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at, mask=inside
     )
+    # z[m, n] = x[m, n] + y[m, n]
     z = x + y
     tl.store(
         z_ptr + outer_at * z_outer_at + middle_at * z_middle_at + inner_at * z_inner_at,

@@ -36,6 +36,7 @@ def attention_s_persistent(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
             q = (
@@ -84,6 +85,7 @@ def attention_s_strips(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -156,6 +158,7 @@ def attention_s_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
             q = (
@@ -195,6 +198,7 @@ def attention_s_tiles(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, E, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -230,6 +234,7 @@ def attention_s_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -266,6 +271,7 @@ def attention_s_combine(
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     inside = (m < S) & (n < L)
+    # s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         s_sum += tl.load(
@@ -289,9 +295,12 @@ def attention_m_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < L)
     s = tl.load(s_ptr + row * s_row + col * s_col, mask=inside, other=float("-inf"))
+    # m_[b, h, i] = max[j](s[b, h, i, j])
     m_ = tl.reduce(s, 1, lib.nan_max, keep_dims=True)
     tl.store(m_ptr + row * m_row, m_, mask=row < rows)
+    # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
     p = lib.exp(s - m_, HALF)
+    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
     o_sum2 = tl.sum(p, 1, keep_dims=True)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
@@ -305,6 +314,8 @@ def attention_m_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     L, s_row = L // WIDE * WIDE, s_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # m_[b, h, i] = max[j](s[b, h, i, j])
+    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(0, L, BLOCK):
@@ -329,6 +340,8 @@ def attention_m_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
+    # m_[b, h, i] = max[j](s[b, h, i, j])
+    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -354,6 +367,8 @@ def attention_m_finish(
     o_sum2_parts = tl.load(
         o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # m_[b, h, i] = max[j](s[b, h, i, j])
+    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
     m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
     o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
     tl.store(m_ptr + row * m_row, m_, mask=row < rows)
@@ -375,6 +390,7 @@ def attention_o_tiles(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
+    # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -394,6 +410,7 @@ def attention_o_tiles(
         o_sum = lib.awaited(o_sum)
     inside = (m < S) & (n < E)
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
     o = o_sum / o_sum2
     tl.store(o_ptr + batch * o_batch + m * o_m + n * o_n, o, mask=inside)
 
@@ -416,6 +433,7 @@ def attention_o_parts(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
+    # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -454,6 +472,7 @@ def attention_o_combine(
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < S) & (n < E)
+    # o_sum[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e])
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         o_sum += tl.load(
@@ -462,6 +481,7 @@ def attention_o_combine(
             other=0,
         )
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+    # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
     o = o_sum / o_sum2
     tl.store(o_ptr + batch * o_batch + m * o_m + n * o_n, o, mask=inside)
 
@@ -947,6 +967,7 @@ def attention_backward_s_sum_persistent(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(0, E, BLOCK_K):
             q = (
@@ -996,6 +1017,7 @@ def attention_backward_s_sum_strips(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         s_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -1069,6 +1091,7 @@ def attention_backward_s_sum_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
         s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
             q = (
@@ -1107,6 +1130,7 @@ def attention_backward_s_sum_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, E, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1141,6 +1165,7 @@ def attention_backward_s_sum_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1175,6 +1200,7 @@ def attention_backward_s_sum_combine(
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < S) & (n < L)
+    # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k_[b, h, j, e])
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         s_sum += tl.load(
@@ -1199,10 +1225,14 @@ def attention_backward_m_rows(
     inside = (row < rows) & (col < L)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
     s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
+    # s[b, h, i, j] = scale * s_sum[b, h, i, j]
     s = scale * s_sum
+    # m_[b, h, i] = max[j](s[b, h, i, j])
     m_ = tl.reduce(tl.where(inside, s, float("-inf")), 1, lib.nan_max, keep_dims=True)
     tl.store(m_ptr + row * m_row, m_, mask=row < rows)
+    # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
     p = lib.exp(s - m_)
+    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
     o_sum2 = tl.sum(tl.where(inside, p, 0.0), 1, keep_dims=True)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
@@ -1218,12 +1248,15 @@ def attention_backward_m_loop(
     L, s_sum_row = L // WIDE * WIDE, s_sum_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # m_[b, h, i] = max[j](s[b, h, i, j])
+    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(0, L, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < L)
         s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
+        # s[b, h, i, j] = scale * s_sum[b, h, i, j]
         s = scale * s_sum
         t = tl.where(inside, s, float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
@@ -1245,12 +1278,15 @@ def attention_backward_m_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # m_[b, h, i] = max[j](s[b, h, i, j])
+    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
     m_ = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < L)
         s_sum = tl.load(s_sum_ptr + row * s_sum_row + col * s_sum_col, mask=inside)
+        # s[b, h, i, j] = scale * s_sum[b, h, i, j]
         s = scale * s_sum
         t = tl.where(inside, s, float("-inf"))
         m_, o_sum2 = lib.take_sumexp(m_, o_sum2, t)
@@ -1272,6 +1308,8 @@ def attention_backward_m_finish(
     o_sum2_parts = tl.load(
         o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # m_[b, h, i] = max[j](s[b, h, i, j])
+    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
     m_, o_sum2 = lib.merge_sumexp(m_parts, o_sum2_parts)
     o_sum2 = lib.shift_sumexp(m_, o_sum2, m_, L)
     tl.store(m_ptr + row * m_row, m_, mask=row < rows)
@@ -1292,6 +1330,7 @@ def attention_backward_do_sum_rows(
     inside = (row < rows) & (col < E)
     do = tl.load(do_ptr + row * do_row + col * do_col, mask=inside, other=0.0).to(tl.float32)
     o = tl.load(o_ptr + row * o_row + col * o_col, mask=inside, other=0.0).to(tl.float32)
+    # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = tl.sum(do * o, 1, keep_dims=True)
     tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
 
@@ -1306,6 +1345,7 @@ def attention_backward_do_sum_loop(
     E, do_row = E // WIDE * WIDE, do_row // WIDE * WIDE
     o_row = o_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(0, E, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1329,6 +1369,7 @@ def attention_backward_do_sum_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, E)
+    # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1352,6 +1393,7 @@ def attention_backward_do_sum_finish(
     do_sum_parts = tl.load(
         do_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
     do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
     tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
 
@@ -1371,6 +1413,7 @@ def attention_backward_dp_sum_tiles(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+    # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, E, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1409,6 +1452,7 @@ def attention_backward_dp_sum_parts(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
+    # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1446,6 +1490,7 @@ def attention_backward_dp_sum_combine(
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < S) & (n < L)
+    # dp_sum[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e])
     dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         dp_sum += tl.load(
@@ -1476,6 +1521,7 @@ def attention_backward_dq_tiles(
     do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
     m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
+    # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1525,6 +1571,7 @@ def attention_backward_dq_parts(
     do_sum = tl.load(do_sum_ptr + batch * do_sum_batch + m * do_sum_m, mask=m < S)
     o_sum2 = tl.load(o_sum2_ptr + batch * o_sum2_batch + m * o_sum2_m, mask=m < S)
     m_ = tl.load(m_ptr + batch * m_batch + m * m_m, mask=m < S)
+    # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1567,6 +1614,7 @@ def attention_backward_dq_combine(
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < S) & (n < E)
+    # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k_[b, h, j, e])
     dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         dq_sum += tl.load(
@@ -1593,6 +1641,7 @@ def attention_backward_dk_tiles(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
     dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1650,6 +1699,7 @@ def attention_backward_dk_parts(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
     dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1703,6 +1753,7 @@ def attention_backward_dk_combine(
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < L) & (n < E)
+    # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
     dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         dk_sum += tl.load(
@@ -1729,6 +1780,7 @@ def attention_backward_dv_tiles(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
     dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1777,6 +1829,7 @@ def attention_backward_dv_parts(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
     dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1822,6 +1875,7 @@ def attention_backward_dv_combine(
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < E) & (n < L)
+    # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
     dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for part in range(PARTS):
         dv_sum += tl.load(
@@ -1850,12 +1904,18 @@ def attention_backward_dscale_rows(
     dp_sum = tl.load(dp_sum_ptr + col.to(tl.int64) * dp_sum_col, mask=col < cols)
     do_sum = tl.load(do_sum_ptr + bhi * do_sum_bhi, mask=col < cols)
     o_sum2 = tl.load(o_sum2_ptr + bhi * o_sum2_bhi, mask=col < cols)
+    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
+    #     o_sum2[b, h, i]
     dp = dp_sum - do_sum / o_sum2
     s_sum = tl.load(s_sum_ptr + col.to(tl.int64) * s_sum_col, mask=col < cols)
+    # s[b, h, i, j] = scale * s_sum[b, h, i, j]
     s = scale * s_sum
     m_ = tl.load(m_ptr + bhi * m_bhi, mask=col < cols)
+    # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
     p = lib.exp(s - m_)
+    # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
     ds = dp * p
+    # dscale = sum[b, h, i, j](ds[b, h, i, j] * s_sum[b, h, i, j])
     dscale = tl.sum(tl.where(inside, ds * s_sum, 0.0), 1, keep_dims=True)
     tl.store(dscale_ptr + row, dscale, mask=row < 1)
 
@@ -1873,6 +1933,7 @@ def attention_backward_dscale_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(L, BLOCK)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # dscale = sum[b, h, i, j](ds[b, h, i, j] * s_sum[b, h, i, j])
     dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for step in range(0, lines * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -1883,11 +1944,16 @@ def attention_backward_dscale_loop(
         dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=col < L)
         do_sum = tl.load(do_sum_ptr + line * do_sum_bhi)
         o_sum2 = tl.load(o_sum2_ptr + line * o_sum2_bhi)
+        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
+        #     o_sum2[b, h, i]
         dp = dp_sum - do_sum / o_sum2
         s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
+        # s[b, h, i, j] = scale * s_sum[b, h, i, j]
         s = scale * s_sum
         m_ = tl.load(m_ptr + line * m_bhi)
+        # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
         p = lib.exp(s - m_)
+        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
         ds = dp * p
         dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
     dscale_sum = tl.sum(dscale_sum_acc, 1, keep_dims=True)
@@ -1909,6 +1975,7 @@ def attention_backward_dscale_part(
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, lines * blocks)
     scale = lib.scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # dscale = sum[b, h, i, j](ds[b, h, i, j] * s_sum[b, h, i, j])
     dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -1919,11 +1986,16 @@ def attention_backward_dscale_part(
         dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=col < L)
         do_sum = tl.load(do_sum_ptr + line * do_sum_bhi)
         o_sum2 = tl.load(o_sum2_ptr + line * o_sum2_bhi)
+        # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] /
+        #     o_sum2[b, h, i]
         dp = dp_sum - do_sum / o_sum2
         s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=col < L)
+        # s[b, h, i, j] = scale * s_sum[b, h, i, j]
         s = scale * s_sum
         m_ = tl.load(m_ptr + line * m_bhi)
+        # p[b, h, i, j] = exp(s[b, h, i, j] - m_[b, h, i])
         p = lib.exp(s - m_)
+        # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
         ds = dp * p
         dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
     tl.store(
@@ -1944,6 +2016,7 @@ def attention_backward_dscale_finish(
     dscale_sum_parts = tl.load(
         dscale_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # dscale = sum[b, h, i, j](ds[b, h, i, j] * s_sum[b, h, i, j])
     dscale_sum = tl.sum(dscale_sum_parts, 1, keep_dims=True)
     tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
 

@@ -37,6 +37,8 @@ def avg_pool2d_channels(
     x_w0 = q * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0)
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for s in tl.static_range(win):
             y_sum_line = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -90,6 +92,8 @@ def avg_pool2d_runs(
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0)
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(win):
             y_sum_line = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -135,6 +139,8 @@ def avg_pool2d_window(
     x_w0 = q * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0)
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(win):
             y_sum_line = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -178,6 +184,8 @@ def avg_pool2d_box(
     n = row // CP
     c = row // P % C
     p = row % P
+    # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0)
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
         for s in range(win):
@@ -413,6 +421,8 @@ def avg_pool2d_backward_channels(
     w = (row % W).to(tl.int64)
     dxs = ()
     for i in tl.static_range(STEPS):
+        # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
+        #     (w + pad - s) / stride] else 0.0)
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(win):
             for s in tl.static_range(win):
@@ -463,6 +473,8 @@ def avg_pool2d_backward_window(
     h = (row % H).to(tl.int64)
     dxs = ()
     for i in tl.static_range(STEPS):
+        # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
+        #     (w + pad - s) / stride] else 0.0)
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(win):
             for s in tl.static_range(win):
@@ -518,6 +530,8 @@ def avg_pool2d_backward_box(
     n = row // CH
     c = row // H % C
     h = row % H
+    # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
+    #     (w + pad - s) / stride] else 0.0)
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
         for s in range(win):

@@ -29,6 +29,7 @@ def batch_max_float_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # y[...] = max[d](x[..., d])
     y = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
@@ -42,6 +43,7 @@ def batch_max_float_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[...] = max[d](x[..., d])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -64,6 +66,7 @@ def batch_max_float_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # y[...] = max[d](x[..., d])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -90,6 +93,7 @@ def batch_max_float_finish(
         mask=(row < rows) & (parts < PARTS),
         other=float("-inf"),
     )
+    # y[...] = max[d](x[..., d])
     y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
     tl.store(y_ptr + row * y_row, y_max, mask=row < rows)
 
@@ -106,6 +110,7 @@ def batch_max_int_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+    # y[...] = max[d](x[..., d])
     y = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
@@ -120,6 +125,7 @@ def batch_max_int_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[...] = max[d](x[..., d])
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -142,6 +148,7 @@ def batch_max_int_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # y[...] = max[d](x[..., d])
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -162,6 +169,7 @@ def batch_max_int_finish(
     y_parts = tl.load(
         y_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=LOWEST
     )
+    # y[...] = max[d](x[..., d])
     y = tl.max(y_parts, 1, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
@@ -454,6 +462,7 @@ def batch_max_backward_y_at_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # y_at[...] = argmax[d < D](x[..., d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_at_best, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
@@ -470,6 +479,7 @@ def batch_max_backward_y_at_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y_at[...] = argmax[d < D](x[..., d])
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     for start in range(0, D, BLOCK):
@@ -496,6 +506,7 @@ def batch_max_backward_y_at_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # y_at[...] = argmax[d < D](x[..., d])
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -527,6 +538,7 @@ def batch_max_backward_y_at_finish(
     y_at_ats = tl.load(
         y_at_at_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=2147483647
     )
+    # y_at[...] = argmax[d < D](x[..., d])
     y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
     tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < rows)
@@ -546,6 +558,7 @@ def batch_max_backward_dx_tile(
     inside = (row < rows) & (col < D)
     y_at = tl.load(y_at_ptr + row * y_at_row, mask=row < rows)
     dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
+    # dx[..., d] = where(d == y_at[...], dy[...], 0.0)
     dx = tl.where(col == y_at, dy, 0.0)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

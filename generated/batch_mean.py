@@ -29,6 +29,7 @@ def batch_mean_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # y[...] = mean[h, w](x[..., h, w])
     y = tl.sum(x, 1, keep_dims=True) / cols
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
@@ -42,6 +43,7 @@ def batch_mean_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols, x_row = cols // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[...] = mean[h, w](x[..., h, w])
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -65,6 +67,7 @@ def batch_mean_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
+    # y[...] = mean[h, w](x[..., h, w])
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -87,6 +90,7 @@ def batch_mean_finish(
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # y[...] = mean[h, w](x[..., h, w])
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
     y = y_sum / count
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
@@ -263,6 +267,7 @@ def batch_mean_backward_strided(
         dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
         mask=inside,
     ).to(COMPUTE)
+    # dx[..., h, w] = dy[...] / (H * W)
     dx = dy / count
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,

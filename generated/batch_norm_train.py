@@ -38,12 +38,15 @@ def batch_norm_train_rows(
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
     x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = tl.sum(x, 1, keep_dims=True) / cols
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
+    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + n * y_n + row * y_row + hw * y_hw, y, mask=inside)
 
@@ -71,12 +74,15 @@ def batch_norm_train_lines(
         mask=inside,
         other=0.0,
     ).to(COMPUTE)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = tl.sum(x) / count
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
+    # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(
         y_ptr + tl.cast(line, tl.int64) * y_n + row * y_row + tl.cast(col, tl.int64) * y_hw,
@@ -100,6 +106,8 @@ def batch_norm_train_lines_loop(
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -128,6 +136,7 @@ def batch_norm_train_lines_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
+        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
@@ -147,6 +156,8 @@ def batch_norm_train_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -179,6 +190,7 @@ def batch_norm_train_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
+        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
@@ -198,6 +210,8 @@ def batch_norm_train_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -232,6 +246,8 @@ def batch_norm_train_lanes_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     count = tl.full((1, BLOCK), 0.0, COMPUTE)
@@ -268,6 +284,8 @@ def batch_norm_train_lanes_merge(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     tl.store(mu_sum_part_ptr + row * PARTS, mu_sum, mask=row < C)
     tl.store(var_sum_part_ptr + row * PARTS, var_sum, mask=row < C)
@@ -303,6 +321,8 @@ def batch_norm_train_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
@@ -315,6 +335,7 @@ def batch_norm_train_finish(
         x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < C).to(COMPUTE)
+        # y[n, c, h, w] = (x[n, c, h, w] - mu[c]) * rsqrt(var[c] + eps) * gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + line * y_n + row * y_row + col * y_hw, y, mask=inside)
 
@@ -600,22 +621,32 @@ def batch_norm_train_backward_var_sum_rows(
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
     x = tl.load(x_ptr + n * x_n + row * x_row + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = tl.sum(x, 1, keep_dims=True) / cols
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < C)
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < C)
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
     var = var_sum / cols
+    # y_rsqrt[c] = rsqrt(var[c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
+    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
+    #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
+    #     W)
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + row * dx_row + hw * dx_hw, dx, mask=inside)
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
     dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0), 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
     tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=row < C)
@@ -646,7 +677,9 @@ def batch_norm_train_backward_var_sum_lines(
         mask=inside,
         other=0.0,
     ).to(COMPUTE)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
     mu = tl.sum(x) / count
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0))
     tl.store(var_sum_ptr + row * var_sum_row, var_sum)
@@ -655,21 +688,29 @@ def batch_norm_train_backward_var_sum_lines(
         mask=inside,
         other=0.0,
     ).to(COMPUTE)
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0))
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum)
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
     dmu_sum = tl.sum(dy)
     var = var_sum / count
+    # y_rsqrt[c] = rsqrt(var[c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
+    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / count
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
+    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
+    #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
+    #     W)
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(
         dx_ptr + tl.cast(line, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_hw,
         dx,
         mask=inside,
     )
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
     dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0))
     tl.store(dgain_ptr + row * dgain_row, dgain)
     tl.store(dbias_ptr + row * dbias_row, dmu_sum)
@@ -692,9 +733,12 @@ def batch_norm_train_backward_var_sum_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -720,12 +764,15 @@ def batch_norm_train_backward_var_sum_loop(
     dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
     mu = mu_sum / count
     var = var_sum / count
+    # y_rsqrt[c] = rsqrt(var[c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < C)
     tl.store(dbias_ptr + row * dbias_row, dmu_sum, mask=row < C)
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -748,6 +795,7 @@ def batch_norm_train_backward_var_sum_loop(
         dgain_sum_acc += tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0)
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
     dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / count
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < C)
@@ -767,6 +815,9 @@ def batch_norm_train_backward_var_sum_loop(
             mask=inside,
             eviction_policy="evict_first",
         ).to(COMPUTE)
+        # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
+        #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
+        #     W)
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
         tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
 
@@ -787,9 +838,12 @@ def batch_norm_train_backward_var_sum_part1(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -842,17 +896,23 @@ def batch_norm_train_backward_var_sum_part2(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / count
     var = var_sum / count
+    # y_rsqrt[c] = rsqrt(var[c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -910,13 +970,17 @@ def batch_norm_train_backward_var_sum_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / count
     var = var_sum / count
+    # y_rsqrt[c] = rsqrt(var[c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < C).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / count
@@ -925,11 +989,14 @@ def batch_norm_train_backward_var_sum_finish(
     dy_rsqrt_sum_parts = tl.load(
         dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
     dgain_sum_parts = tl.load(
         dgain_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / count
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < C) & (part == 0))
@@ -941,6 +1008,9 @@ def batch_norm_train_backward_var_sum_finish(
         inside = (row < C) & (col < cols)
         dy = tl.load(dy_ptr + line * dy_n + row * dy_row + col * dy_hw, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + line * x_n + row * x_row + col * x_hw, mask=inside).to(COMPUTE)
+        # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) *
+        #     (2.0 * (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N *
+        #     W)
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
         tl.store(dx_ptr + line * dx_n + row * dx_row + col * dx_hw, dx, mask=inside)
 
@@ -960,10 +1030,13 @@ def batch_norm_train_backward_deps_rows(
     inside = (row < 1) & (col < C)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
     var = var_sum / count
+    # y_rsqrt[c] = rsqrt(var[c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
     gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
     deps = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0),
         1,
@@ -984,12 +1057,15 @@ def batch_norm_train_backward_deps_loop(
     C = C // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, C, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < C)
         var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
+        # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
         var = var_sum / count
+        # y_rsqrt[c] = rsqrt(var[c] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
         dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
         gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
@@ -1012,12 +1088,15 @@ def batch_norm_train_backward_deps_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, C)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < C)
         var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < C)
+        # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
         var = var_sum / count
+        # y_rsqrt[c] = rsqrt(var[c] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
         dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col * dy_rsqrt_sum_col, mask=col < C)
         gain = tl.load(gain_ptr + col * gain_col, mask=col < C).to(COMPUTE)
@@ -1040,6 +1119,7 @@ def batch_norm_train_backward_deps_finish(
     deps_sum_parts = tl.load(
         deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
     deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 

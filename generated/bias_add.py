@@ -42,6 +42,7 @@ def bias_add_strided(
     b = tl.load(
         b_ptr + outer_at * b_outer_at + middle_at * b_middle_at + inner_at * b_inner_at, mask=inside
     ).to(COMPUTE)
+    # y[n, c, h, w] = x[n, c, h, w] + b[c]
     y = x + b
     tl.store(
         y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at,
@@ -173,6 +174,7 @@ def bias_add_backward_rows(
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+    # db[c] = sum[n, h, w](dy[n, c, h, w])
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < C)
 
@@ -188,6 +190,7 @@ def bias_add_backward_loop(
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    # db[c] = sum[n, h, w](dy[n, c, h, w])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -216,6 +219,7 @@ def bias_add_backward_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # db[c] = sum[n, h, w](dy[n, c, h, w])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -242,6 +246,7 @@ def bias_add_backward_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # db[c] = sum[n, h, w](dy[n, c, h, w])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < C)
 

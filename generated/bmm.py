@@ -30,6 +30,7 @@ def bmm_tf32x3(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -85,6 +86,7 @@ def bmm_left_ahead(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             b = (
@@ -136,6 +138,7 @@ def bmm_right_ahead(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             a = (
@@ -187,6 +190,7 @@ def bmm_persistent(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             a = (
@@ -233,6 +237,7 @@ def bmm_strips(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -302,6 +307,7 @@ def bmm_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             a = (
@@ -340,6 +346,7 @@ def bmm_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -374,6 +381,7 @@ def bmm_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -409,6 +417,7 @@ def bmm_combine(
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < M) & (n < N)
+    # y[i, m, n] = sum[k](a[i, m, k] * b[i, k, n])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         y_sum += tl.load(
@@ -688,6 +697,7 @@ def bmm_backward_da_tf32x3(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -743,6 +753,7 @@ def bmm_backward_da_left_ahead(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, N, BLOCK_K):
             b = (
@@ -794,6 +805,7 @@ def bmm_backward_da_right_ahead(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = (
@@ -845,6 +857,7 @@ def bmm_backward_da_persistent(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = (
@@ -891,6 +904,7 @@ def bmm_backward_da_strips(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -960,6 +974,7 @@ def bmm_backward_da_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
             dy = (
@@ -998,6 +1013,7 @@ def bmm_backward_da_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1033,6 +1049,7 @@ def bmm_backward_da_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1068,6 +1085,7 @@ def bmm_backward_da_combine(
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < M) & (n < K)
+    # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         da_sum += tl.load(
@@ -1093,6 +1111,7 @@ def bmm_backward_db_tf32x3(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, M, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -1142,6 +1161,7 @@ def bmm_backward_db_left_ahead(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, M, BLOCK_K):
             a = (
@@ -1187,6 +1207,7 @@ def bmm_backward_db_right_ahead(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
             dy = (
@@ -1232,6 +1253,7 @@ def bmm_backward_db_persistent(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
             dy = (
@@ -1272,6 +1294,7 @@ def bmm_backward_db_strips(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1335,6 +1358,7 @@ def bmm_backward_db_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
             dy = (
@@ -1373,6 +1397,7 @@ def bmm_backward_db_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, M, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1408,6 +1433,7 @@ def bmm_backward_db_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1443,6 +1469,7 @@ def bmm_backward_db_combine(
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (m < N) & (n < K)
+    # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         db_sum += tl.load(

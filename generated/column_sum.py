@@ -29,6 +29,7 @@ def column_sum_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < D) & (col < N)
     x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside, other=0.0).to(COMPUTE)
+    # y[d] = sum[n](x[n, d])
     y = tl.sum(x, 1, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < D)
 
@@ -42,6 +43,7 @@ def column_sum_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_col = D // WIDE * WIDE, x_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[d] = sum[n](x[n, d])
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, N, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -64,6 +66,7 @@ def column_sum_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, N)
+    # y[d] = sum[n](x[n, d])
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -88,6 +91,7 @@ def column_sum_finish(
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
+    # y[d] = sum[n](x[n, d])
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
     tl.store(y_ptr + row * y_row, y_sum, mask=row < D)
 

@@ -42,6 +42,8 @@ def conv1d_patches(
         corner_p = tile // tiles_n % patches_p * PATCH_P
         corner_n_ = tile // (patches_p * tiles_n) % patches_n_ * PATCH_N_
         batch = tl.cast(tile // tiles, tl.int64)
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % R
@@ -100,6 +102,8 @@ def conv1d_taps(
         + tl.cast(x_padded_l0, tl.int64) * x_padded_1
         + batch * x_padded_2
     )
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(R * chunks):
@@ -167,6 +171,8 @@ def conv1d_lanes(
     )
     w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * c_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -222,6 +228,8 @@ def conv1d_channels(
     f0 = (row % (F // groups)).to(tl.int64)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -281,6 +289,8 @@ def conv1d_runs(
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             x_c = x_c0 + c
@@ -334,6 +344,8 @@ def conv1d_window(
     f0 = (row % (F // groups)).to(tl.int64)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -377,6 +389,8 @@ def conv1d_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -414,6 +428,8 @@ def conv1d_planes(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = (
@@ -463,6 +479,8 @@ def conv1d_tiles(
     w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r = tl.multiple_of(tl.cast(w_r, tl.int64), STEP_W)
+    # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, Cg * R, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1053,6 +1071,9 @@ def conv1d_backward_dx_taps(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // L
     l = m % L
+    # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+    #     (l + pad - r * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(f0_padded, BLOCK_K)
     for start in range(R * chunks):
@@ -1118,6 +1139,9 @@ def conv1d_backward_dx_lanes(
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     w_lanes_r2 = tl.multiple_of(tl.cast(w_lanes_r2, tl.int64), STEP_W_LANES)
     w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
+    # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+    #     (l + pad - r * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * f0_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1180,6 +1204,9 @@ def conv1d_backward_dx_channels(
     dx_c0 = c20 + f1 * Cg
     dxs = ()
     for i in tl.static_range(STEPS):
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for f0 in tl.static_range(F // groups):
@@ -1230,6 +1257,9 @@ def conv1d_backward_dx_window(
     c20 = (row % Cg).to(tl.int64)
     dxs = ()
     for i in tl.static_range(STEPS):
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for f0 in tl.static_range(F // groups):
@@ -1274,6 +1304,9 @@ def conv1d_backward_dx_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1309,6 +1342,9 @@ def conv1d_backward_dx_planes(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (l + pad - r * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = (
@@ -1355,6 +1391,9 @@ def conv1d_backward_dx_tiles(
     w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
+    # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+    #     (l + pad - r * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, (F // groups) * R, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1414,6 +1453,8 @@ def conv1d_backward_dw_patches(
         corner_r = tile // tiles_n % patches_r * PATCH_R
         corner_c = tile // (patches_r * tiles_n) % patches_c * PATCH_C
         batch = tl.cast(tile // tiles, tl.int64)
+        # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(P * tl.cdiv(n__padded, BLOCK_K)):
             tap = start % P
@@ -1467,6 +1508,8 @@ def conv1d_backward_dw_taps(
     x_padded_rows = (
         x_padded_ptr + x_padded_c0 * x_padded_0 + tl.cast(x_padded_l0, tl.int64) * x_padded_1
     )
+    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * chunks):
@@ -1527,6 +1570,8 @@ def conv1d_backward_dw_lanes(
     x_lanes_rows = x_lanes_ptr + x_lanes_c0 * x_lanes_0 + tl.cast(x_lanes_l0, tl.int64) * x_lanes_1
     dy_lanes_batch = tl.multiple_of(tl.cast(dy_lanes_batch, tl.int64), STEP_DY_LANES)
     dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, P * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1591,6 +1636,8 @@ def conv1d_backward_dw_runs(
     dw_1 = tl.multiple_of(tl.cast(dw_1, tl.int64), WIDE_DW)
     dws = ()
     for i in tl.static_range(STEPS):
+        # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0))
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for n_ in tl.static_range(N):
             x_c = c + f1 * Cg
@@ -1643,6 +1690,8 @@ def conv1d_backward_dw_window(
     f0 = (row // Cg % (F // groups)).to(tl.int64)
     dws = ()
     for i in tl.static_range(STEPS):
+        # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad] else 0.0))
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for n_ in tl.static_range(N):
             for p in tl.static_range(P):
@@ -1699,6 +1748,8 @@ def conv1d_backward_dw_tiles(
     dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), STEP_DY)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), STEP_DY)
+    # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1750,6 +1801,7 @@ def conv1d_backward_db_rows(
     n_ = (col // P).to(tl.int64)
     p = (col % P).to(tl.int64)
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+    # db[f] = sum[n_, p](dy[n_, f, p])
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
 
@@ -1765,6 +1817,7 @@ def conv1d_backward_db_loop(
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
+    # db[f] = sum[n_, p](dy[n_, f, p])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -1793,6 +1846,7 @@ def conv1d_backward_db_part(
     blocks = tl.cdiv(P, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # db[f] = sum[n_, p](dy[n_, f, p])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -1819,6 +1873,7 @@ def conv1d_backward_db_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # db[f] = sum[n_, p](dy[n_, f, p])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
 

@@ -46,6 +46,9 @@ def conv2d_patches(
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_n_ = tile // (patches_p * patches_q * tiles_n) % patches_n_ * PATCH_N_
         batch = tl.cast(tile // tiles, tl.int64)
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % (R * S)
@@ -117,6 +120,9 @@ def conv2d_taps(
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
         + batch * x_padded_3
     )
+    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+    #     w[f, c, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(R * S * chunks):
@@ -206,6 +212,9 @@ def conv2d_lanes(
     )
     w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+    #     w[f, c, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * S * c_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -279,6 +288,9 @@ def conv2d_channels(
     f0 = (row // P % (F // groups)).to(tl.int64)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -349,6 +361,9 @@ def conv2d_runs(
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -410,6 +425,9 @@ def conv2d_window(
     f0 = (row % (F // groups)).to(tl.int64)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for c in tl.static_range(Cg):
             for r in tl.static_range(R):
@@ -460,6 +478,9 @@ def conv2d_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -497,6 +518,9 @@ def conv2d_planes(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+        #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+        #     w[f, c, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, Cg, BLOCK_K):
             x = (
@@ -555,6 +579,9 @@ def conv2d_tiles(
     w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
+    # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
+    #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
+    #     w[f, c, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, Cg * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1191,6 +1218,9 @@ def conv2d_backward_dx_taps(
     n_ = m // HW
     h = m // W % H
     w2 = m % W
+    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+    #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(f0_padded, BLOCK_K)
     for start in range(R * S * chunks):
@@ -1271,6 +1301,9 @@ def conv2d_backward_dx_lanes(
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
     w_lanes_r2s2 = tl.multiple_of(tl.cast(w_lanes_r2s2, tl.int64), STEP_W_LANES)
     w_lanes_batch = tl.multiple_of(tl.cast(w_lanes_batch, tl.int64), STEP_W_LANES)
+    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+    #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * S * f0_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1345,6 +1378,9 @@ def conv2d_backward_dx_channels(
     dx_c0 = c20 + f1 * Cg
     dxs = ()
     for i in tl.static_range(STEPS):
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
@@ -1409,6 +1445,9 @@ def conv2d_backward_dx_window(
     c20 = (row // H % Cg).to(tl.int64)
     dxs = ()
     for i in tl.static_range(STEPS):
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
@@ -1469,6 +1508,9 @@ def conv2d_backward_dx_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1504,6 +1546,9 @@ def conv2d_backward_dx_planes(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+        #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+        #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, F, BLOCK_K):
             dy = (
@@ -1552,6 +1597,9 @@ def conv2d_backward_dx_tiles(
     w_batch = tl.multiple_of(tl.cast(w_batch, tl.int64), STEP_W)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), STEP_W)
+    # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
+    #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
+    #     w[c // Cg * (F // groups) + f, c % Cg, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, (F // groups) * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1627,6 +1675,9 @@ def conv2d_backward_dw_patches(
         corner_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
         corner_c = tile // (patches_r * patches_s * tiles_n) % patches_c * PATCH_C
         batch = tl.cast(tile // tiles, tl.int64)
+        # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+        #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+        #     q * stride + s * dil - pad] else 0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(P * Q * tl.cdiv(n__padded, BLOCK_K)):
             tap = start % (P * Q)
@@ -1695,6 +1746,9 @@ def conv2d_backward_dw_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
+    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+    #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+    #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * Q * chunks):
@@ -1780,6 +1834,9 @@ def conv2d_backward_dw_lanes(
     )
     dy_lanes_batch = tl.multiple_of(tl.cast(dy_lanes_batch, tl.int64), STEP_DY_LANES)
     dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+    #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+    #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1862,6 +1919,9 @@ def conv2d_backward_dw_runs(
     dw_2 = tl.multiple_of(tl.cast(dw_2, tl.int64), WIDE_DW)
     dws = ()
     for i in tl.static_range(STEPS):
+        # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+        #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+        #     q * stride + s * dil - pad] else 0.0))
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for n_ in tl.static_range(N):
             for p in tl.static_range(P):
@@ -1923,6 +1983,9 @@ def conv2d_backward_dw_window(
     f0 = (row // Cg % (F // groups)).to(tl.int64)
     dws = ()
     for i in tl.static_range(STEPS):
+        # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+        #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+        #     q * stride + s * dil - pad] else 0.0))
         dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for n_ in tl.static_range(N):
             for p in tl.static_range(P):
@@ -1990,6 +2053,9 @@ def conv2d_backward_dw_tiles(
     dy_batch = tl.multiple_of(tl.cast(dy_batch, tl.int64), STEP_DY)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), STEP_DY)
+    # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
+    #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
+    #     q * stride + s * dil - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P * Q, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -2059,6 +2125,7 @@ def conv2d_backward_db_rows(
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside, other=0.0).to(
         COMPUTE
     )
+    # db[f] = sum[n_, p, q](dy[n_, f, p, q])
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
 
@@ -2074,6 +2141,7 @@ def conv2d_backward_db_loop(
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    # db[f] = sum[n_, p, q](dy[n_, f, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -2102,6 +2170,7 @@ def conv2d_backward_db_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # db[f] = sum[n_, p, q](dy[n_, f, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -2128,6 +2197,7 @@ def conv2d_backward_db_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # db[f] = sum[n_, p, q](dy[n_, f, p, q])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
 

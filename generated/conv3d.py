@@ -47,6 +47,9 @@ def conv3d_patches(
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_o = tile // (patches_p * patches_q * tiles_n) % patches_o * PATCH_O
         corner_n_ = tile // (patches_o * patches_p * patches_q * tiles_n) * PATCH_N_
+        # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
+        #     w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(K * R * S * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % (K * R * S)
@@ -86,6 +89,8 @@ def conv3d_patches(
         inside = (n_ < N) & (o < O) & (p < P) & (q < Q) & (n < F)
         y_places = y_ptr + n_ * y_0 + o * y_2 + p * y_3 + q * y_4
         b = tl.load(b_ptr + n * b_0, mask=n < F).to(COMPUTE)
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+        #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
         y = b + y_sum
         tl.store(y_places + n * y_1, y, mask=inside)
 
@@ -120,6 +125,9 @@ def conv3d_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_2
         + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
+    #     w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(K * R * S * chunks):
@@ -172,6 +180,8 @@ def conv3d_taps(
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+        #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -212,6 +222,9 @@ def conv3d_lanes(
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
     )
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
+    #     w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K * R * S * c_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -260,6 +273,8 @@ def conv3d_lanes(
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+        #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -278,6 +293,9 @@ def conv3d_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
+        #     w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -292,6 +310,8 @@ def conv3d_rows(
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+            #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
             y = b + y_sum
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -315,6 +335,9 @@ def conv3d_planes(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
+        #     w[f, c, k_, r, s])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = (
@@ -333,6 +356,8 @@ def conv3d_planes(
             inside = (m < M) & (n < F)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+            # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+            #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
             y = b + y_sum
             tl.store(y_ptr + batch * y_batch + n * y_n + m * y_m, y, mask=inside)
 
@@ -372,6 +397,9 @@ def conv3d_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_k_rs = tl.multiple_of(tl.cast(w_k_rs, tl.int64), STEP_W)
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0) *
+    #     w[f, c, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, C * K * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -422,6 +450,8 @@ def conv3d_tiles(
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, k_ + o * stride - pad,
+        #     p * stride + r - pad, q * stride + s - pad] else 0.0) * w[f, c, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -909,6 +939,9 @@ def conv3d_backward_dx_patches(
         s2_taps_or_1 = tl.maximum(s2_taps, 1)
         h_shift = lib.floor_div(h0 + pad, stride).to(INDEX)
         w2_shift = lib.floor_div(w20 + pad, stride).to(INDEX)
+        # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, (d + pad - k_) / stride,
+        #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
+        #     w[f, c, k_, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
@@ -1024,6 +1057,9 @@ def conv3d_backward_dx_taps(
         + tl.cast(r2_first, tl.int64) * w_padded_2
         + tl.cast(s2_first, tl.int64) * w_padded_3
     )
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, (d + pad - k_) / stride,
+    #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
+    #     w[f, c, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(taps * chunks):
@@ -1141,6 +1177,9 @@ def conv3d_backward_dx_lanes(
         + tl.cast(r2_first, tl.int64) * w_lanes_2
         + tl.cast(s2_first, tl.int64) * w_lanes_3
     )
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, (d + pad - k_) / stride,
+    #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
+    #     w[f, c, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1260,6 +1299,9 @@ def conv3d_backward_dx_tiles(
         + tl.cast(r2_first, tl.int64) * w_3
         + tl.cast(s2_first, tl.int64) * w_4
     )
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, (d + pad - k_) / stride,
+    #     (h + pad - r) / stride, (w2 + pad - s) / stride] else 0.0) *
+    #     w[f, c, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1337,6 +1379,8 @@ def conv3d_backward_dw_patches(
         corner_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
         corner_k_ = tile // (patches_r * patches_s * tiles_n) % patches_k_ * PATCH_K_
         corner_c = tile // (patches_k_ * patches_r * patches_s * tiles_n) * PATCH_C
+        # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+        #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(O * P * Q * tl.cdiv(n__padded, BLOCK_K)):
             tap = start % (O * P * Q)
@@ -1399,6 +1443,8 @@ def conv3d_backward_dw_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_2
         + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
+    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(O * P * Q * chunks):
@@ -1489,6 +1535,8 @@ def conv3d_backward_dw_lanes(
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
     )
     dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, O * P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1574,6 +1622,8 @@ def conv3d_backward_dw_tiles(
     )
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), STEP_DY)
+    # dw[f, c, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     k_ + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * O * P * Q, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1643,6 +1693,7 @@ def conv3d_backward_db_rows(
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + opq * dy_opq, mask=inside, other=0.0).to(
         COMPUTE
     )
+    # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < F)
 
@@ -1658,6 +1709,7 @@ def conv3d_backward_db_loop(
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -1686,6 +1738,7 @@ def conv3d_backward_db_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -1712,6 +1765,7 @@ def conv3d_backward_db_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < F) & (parts < PARTS), other=0.0
     )
+    # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < F)
 

@@ -41,6 +41,8 @@ def conv_group_norm_silu_conv2d_patches(
         corner_q = tile // tiles_n % patches_q * PATCH_Q
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_n_ = tile // (patches_p * patches_q * tiles_n) * PATCH_N_
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
             tap = start % (R * S)
@@ -96,6 +98,8 @@ def conv_group_norm_silu_conv2d_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c2_padded, BLOCK_K)
     for start in range(R * S * chunks):
@@ -182,6 +186,8 @@ def conv_group_norm_silu_conv2d_lanes(
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
     )
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * S * c2_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -247,6 +253,8 @@ def conv_group_norm_silu_conv2d_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -284,6 +292,8 @@ def conv_group_norm_silu_conv2d_planes(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = (
@@ -339,6 +349,8 @@ def conv_group_norm_silu_conv2d_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, C * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -407,13 +419,18 @@ def conv_group_norm_silu_y_rows(
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
+    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
     y = group_norm * lib.sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
@@ -439,7 +456,9 @@ def conv_group_norm_silu_y_lines(
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d) / count
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
@@ -449,7 +468,10 @@ def conv_group_norm_silu_y_lines(
     bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(line, tl.int64) * bias_f0, mask=line < Cg).to(
         COMPUTE
     )
+    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
     y = group_norm * lib.sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + tl.cast(f0pq, tl.int64) * y_col, y, mask=inside)
 
@@ -468,6 +490,8 @@ def conv_group_norm_silu_y_lines_loop(
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     f1 = row % groups
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -498,7 +522,10 @@ def conv_group_norm_silu_y_lines_loop(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=line < Cg).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=line < Cg).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -517,6 +544,8 @@ def conv_group_norm_silu_y_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -551,7 +580,10 @@ def conv_group_norm_silu_y_loop(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -570,6 +602,8 @@ def conv_group_norm_silu_y_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -615,6 +649,8 @@ def conv_group_norm_silu_y_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
@@ -628,7 +664,10 @@ def conv_group_norm_silu_y_finish(
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
         gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -649,6 +688,8 @@ def conv_group_norm_silu_y_channels_part(
     stop = tl.minimum((part + 1) * CHUNK, cols)
     n_ = row // groups
     f1 = row % groups
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -699,6 +740,8 @@ def conv_group_norm_silu_y_channels_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / cols
     var = var_sum / cols
@@ -714,7 +757,10 @@ def conv_group_norm_silu_y_channels_finish(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
@@ -743,13 +789,18 @@ def conv_group_norm_silu_y_channels_rows(
         mask=inside,
         other=0.0,
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
+    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
     y = group_norm * lib.sigmoid(group_norm, HALF)
     tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
@@ -769,6 +820,8 @@ def conv_group_norm_silu_y_channels_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n_ = row // groups
     f1 = row % groups
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -801,7 +854,10 @@ def conv_group_norm_silu_y_channels_loop(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
@@ -1545,6 +1601,8 @@ def conv_group_norm_silu_forward_conv2d_patches(
         corner_q = tile // tiles_n % patches_q * PATCH_Q
         corner_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         corner_n_ = tile // (patches_p * patches_q * tiles_n) * PATCH_N_
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
             tap = start % (R * S)
@@ -1605,6 +1663,8 @@ def conv_group_norm_silu_forward_conv2d_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c2_padded, BLOCK_K)
     for start in range(R * S * chunks):
@@ -1699,6 +1759,8 @@ def conv_group_norm_silu_forward_conv2d_lanes(
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
     )
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * S * c2_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1772,6 +1834,8 @@ def conv_group_norm_silu_forward_conv2d_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -1816,6 +1880,8 @@ def conv_group_norm_silu_forward_conv2d_planes(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # conv2d[n_, f, p < P, q < Q] = b[f] +
+        #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
         conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, C, BLOCK_K):
             x = (
@@ -1877,6 +1943,8 @@ def conv_group_norm_silu_forward_conv2d_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
+    # conv2d[n_, f, p < P, q < Q] = b[f] +
+    #     sum[c, r, s]((x[n_, c, p + r - pad, q + s - pad] else 0.0) * w[f, c, r, s])
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, C * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1952,13 +2020,18 @@ def conv_group_norm_silu_forward_y_rows(
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
+    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
     y = group_norm * lib.sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
@@ -1984,7 +2057,9 @@ def conv_group_norm_silu_forward_y_lines(
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d) / count
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
@@ -1994,7 +2069,10 @@ def conv_group_norm_silu_forward_y_lines(
     bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(line, tl.int64) * bias_f0, mask=line < Cg).to(
         COMPUTE
     )
+    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
     y = group_norm * lib.sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + tl.cast(f0pq, tl.int64) * y_col, y, mask=inside)
 
@@ -2013,6 +2091,8 @@ def conv_group_norm_silu_forward_y_lines_loop(
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     f1 = row % groups
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -2043,7 +2123,10 @@ def conv_group_norm_silu_forward_y_lines_loop(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=line < Cg).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=line < Cg).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -2062,6 +2145,8 @@ def conv_group_norm_silu_forward_y_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -2096,7 +2181,10 @@ def conv_group_norm_silu_forward_y_loop(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -2115,6 +2203,8 @@ def conv_group_norm_silu_forward_y_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -2160,6 +2250,8 @@ def conv_group_norm_silu_forward_y_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
@@ -2173,7 +2265,10 @@ def conv_group_norm_silu_forward_y_finish(
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
         gain = tl.load(gain_ptr + f1 * gain_f1 + line * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + line * bias_f0, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -2194,6 +2289,8 @@ def conv_group_norm_silu_forward_y_channels_part(
     stop = tl.minimum((part + 1) * CHUNK, cols)
     n_ = row // groups
     f1 = row % groups
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -2244,6 +2341,8 @@ def conv_group_norm_silu_forward_y_channels_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / cols
     var = var_sum / cols
@@ -2259,7 +2358,10 @@ def conv_group_norm_silu_forward_y_channels_finish(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
@@ -2288,13 +2390,18 @@ def conv_group_norm_silu_forward_y_channels_rows(
         mask=inside,
         other=0.0,
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
+    # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
     y = group_norm * lib.sigmoid(group_norm, HALF)
     tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
@@ -2314,6 +2421,8 @@ def conv_group_norm_silu_forward_y_channels_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     n_ = row // groups
     f1 = row % groups
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d[n_, c + g * Cg, p, q] - mu[n_, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -2346,7 +2455,10 @@ def conv_group_norm_silu_forward_y_channels_loop(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     rsqrt(var[n_, c // Cg] + 1e-05) * gain[c] + bias[c]
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        # y[n_, f, p, q] = group_norm[n_, f, p, q] * sigmoid(group_norm[n_, f, p, q])
         y = group_norm * lib.sigmoid(group_norm, HALF)
         tl.store(y_ptr + n_ * y_n_ + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
@@ -3099,9 +3211,12 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     conv2d_kept = tl.load(
         conv2d_kept_ptr + row * conv2d_kept_row + col.to(tl.int64) * conv2d_kept_col, mask=inside
     ).to(COMPUTE)
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
     mu_sum = tl.sum(tl.where(inside, conv2d_kept, 0.0), 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     mu = mu_sum / cols
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     t = conv2d_kept - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
@@ -3109,11 +3224,18 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     rsqrt_var = lib.rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
     dy = tl.load(dy_ptr + row * dy_row + col.to(tl.int64) * dy_col, mask=inside).to(COMPUTE)
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
+    # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
+    #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
     dmu_sum = tl.sum(
         tl.where(inside, dgroup_norm * gain * lib.rsqrt(var + 1e-05), 0.0), 1, keep_dims=True
     )
@@ -3135,6 +3257,9 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     c1 = row % groups
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -3155,6 +3280,8 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     rsqrt_var = lib.rsqrt(var + 1e-05)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
+    #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -3167,8 +3294,13 @@ def conv_group_norm_silu_backward_mu_sum_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
@@ -3191,6 +3323,9 @@ def conv_group_norm_silu_backward_mu_sum_part1(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -3238,10 +3373,15 @@ def conv_group_norm_silu_backward_mu_sum_part2(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
+    # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
+    #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -3254,8 +3394,13 @@ def conv_group_norm_silu_backward_mu_sum_part2(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
@@ -3285,6 +3430,9 @@ def conv_group_norm_silu_backward_mu_sum_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n_, g < groups] = mean[c < Cg, p, q](conv2d_kept[n_, c + g * Cg, p, q])
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
@@ -3294,6 +3442,8 @@ def conv_group_norm_silu_backward_mu_sum_finish(
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[n_, g < groups] = sum[p, q, c < Cg](dgroup_norm[n_, c + g * Cg, p, q] *
+    #     gain[c + g * Cg] * group_norm_rsqrt[n_, c + g * Cg])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
@@ -3317,6 +3467,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     n_c1 = row // Cg
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
+    # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
     conv2d_kept = tl.load(
         conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
@@ -3324,11 +3475,18 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
     gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
+    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
+    # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
+    #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
     dgroup_norm_rsqrt_sum = tl.sum(
         tl.where(inside, dgroup_norm * (conv2d_kept - mu_sum / count), 0.0), 1, keep_dims=True
     )
@@ -3356,7 +3514,10 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     n_c1 = row // Cg
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
+    # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
+    # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
+    #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
     dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -3367,8 +3528,13 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
         mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
         gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
@@ -3402,7 +3568,10 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     n_c1 = row // Cg
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
+    # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
+    # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
+    #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
     dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -3413,8 +3582,13 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
         mu_sum = tl.load(mu_sum_ptr + n_c1 * mu_sum_n_c1, mask=row < rows)
         gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
@@ -3439,12 +3613,15 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish(
     parts = tl.arange(0, PARTS)[None, :]
     n_c1 = row // Cg
     var_sum = tl.load(var_sum_ptr + n_c1 * var_sum_n_c1, mask=row < rows)
+    # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
     group_norm_rsqrt = lib.rsqrt(var_sum / count + 1e-05)
     dgroup_norm_rsqrt_sum_parts = tl.load(
         dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + parts,
         mask=(row < rows) & (parts < PARTS),
         other=0.0,
     )
+    # dgroup_norm_rsqrt_sum[n_, c] = sum[p, q](dgroup_norm[n_, c, p, q] *
+    #     (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]))
     dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_parts, 1, keep_dims=True)
     tl.store(
         dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
@@ -3470,8 +3647,11 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
     inside = (row < rows) & (col < Cg)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
+    # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
     group_norm_rsqrt = rsqrt_var
     dgroup_norm_rsqrt_sum = tl.load(
         dgroup_norm_rsqrt_sum_ptr
@@ -3480,6 +3660,8 @@ def conv_group_norm_silu_backward_dvar_sum_rows(
         mask=inside,
     )
     gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
+    # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * group_norm_rsqrt[n_, c + g * Cg]))
     dvar_sum = tl.sum(
         tl.where(inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0),
         1,
@@ -3503,12 +3685,17 @@ def conv_group_norm_silu_backward_dvar_sum_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
+    # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * group_norm_rsqrt[n_, c + g * Cg]))
     dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, Cg, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < Cg)
+        # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
         group_norm_rsqrt = rsqrt_var
         dgroup_norm_rsqrt_sum = tl.load(
             dgroup_norm_rsqrt_sum_ptr
@@ -3541,12 +3728,17 @@ def conv_group_norm_silu_backward_dvar_sum_part(
     stop = tl.minimum((part + 1) * CHUNK, Cg)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
+    # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * group_norm_rsqrt[n_, c + g * Cg]))
     dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < Cg)
+        # group_norm_rsqrt[n_, c < F] = rsqrt(var[n_, c // Cg] + 1e-05)
         group_norm_rsqrt = rsqrt_var
         dgroup_norm_rsqrt_sum = tl.load(
             dgroup_norm_rsqrt_sum_ptr
@@ -3574,11 +3766,15 @@ def conv_group_norm_silu_backward_dvar_sum_finish(
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    # var[n_, g] = mean[c < Cg, p, q]((conv2d_kept[n_, c + g * Cg, p, q] - mu[n_, g]) **
+    #     2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + 1e-05)
     dvar_sum_parts = tl.load(
         dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dvar_sum[n_, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n_, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * group_norm_rsqrt[n_, c + g * Cg]))
     dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
     tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
 
@@ -3614,13 +3810,22 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
+    # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+    #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+    #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -3629,8 +3834,11 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     tl.store(
         dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
     )
+    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
+    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain = tl.sum(
         tl.where(
             inside,
@@ -3641,6 +3849,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
         keep_dims=True,
     )
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     dbias = tl.sum(tl.where(inside, dgroup_norm, 0.0), 1, keep_dims=True)
     tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
 
@@ -3683,11 +3892,16 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     )
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
+    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(
         dy_ptr + tl.cast(line, tl.int64) * dy_n_ + row * dy_row + tl.cast(col, tl.int64) * dy_pq,
         mask=inside,
     ).to(COMPUTE)
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
@@ -3697,6 +3911,10 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     dmu_sum = tl.load(
         dmu_sum_ptr + tl.cast(line, tl.int64) * dmu_sum_n_ + c1 * dmu_sum_c1, mask=line < N
     )
+    # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+    #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+    #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -3710,8 +3928,11 @@ def conv_group_norm_silu_backward_dconv2d_lines(
         dconv2d,
         mask=inside,
     )
+    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db = tl.sum(tl.where(inside, dconv2d, 0.0))
     tl.store(db_ptr + row * db_row, db)
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
+    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain = tl.sum(
         tl.where(
             inside,
@@ -3720,6 +3941,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
         )
     )
     tl.store(dgain_ptr + row * dgain_row, dgain)
+    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     dbias = tl.sum(tl.where(inside, dgroup_norm, 0.0))
     tl.store(dbias_ptr + row * dbias_row, dbias)
 
@@ -3744,8 +3966,12 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     c1 = row // Cg
+    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
+    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -3761,6 +3987,8 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
@@ -3769,11 +3997,18 @@ def conv_group_norm_silu_backward_dconv2d_loop(
             mask=inside,
             eviction_policy="evict_last",
         ).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
         dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
         dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
+        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -3851,8 +4086,12 @@ def conv_group_norm_silu_backward_dconv2d_part(
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     c1 = row // Cg
+    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
+    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -3867,15 +4106,24 @@ def conv_group_norm_silu_backward_dconv2d_part(
         var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
         dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
         dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
+        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -3929,14 +4177,18 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     dgain_sum_parts = tl.load(
         dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
+    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     dbias_sum_parts = tl.load(
         dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
@@ -3954,15 +4206,24 @@ def conv_group_norm_silu_backward_dconv2d_finish(
         var_sum = tl.load(var_sum_ptr + line * var_sum_n_ + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(dy_ptr + line * dy_n_ + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
         dvar_sum = tl.load(dvar_sum_ptr + line * dvar_sum_n_ + c1 * dvar_sum_c1, mask=row < rows)
         dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n_ + c1 * dmu_sum_c1, mask=row < rows)
+        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -3994,8 +4255,12 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     c1 = row // Cg
+    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
+    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
@@ -4010,15 +4275,24 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
         var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
         dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
         dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
+        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4071,14 +4345,18 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     dgain_sum_parts = tl.load(
         dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
+    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     dbias_sum_parts = tl.load(
         dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
@@ -4096,15 +4374,24 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
         var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
         dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
         dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
         dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
+        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4148,13 +4435,22 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+    # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+    #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
     group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+    # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+    #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+    #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
     dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
         lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
     )
     dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
+    # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+    #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+    #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+    #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
     dconv2d = (
         dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
         + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4163,8 +4459,11 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     tl.store(
         dconv2d_ptr + n_ * dconv2d_n_ + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
     )
+    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
+    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain = tl.sum(
         tl.where(
             inside,
@@ -4175,6 +4474,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
         keep_dims=True,
     )
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     dbias = tl.sum(tl.where(inside, dgroup_norm, 0.0), 1, keep_dims=True)
     tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
 
@@ -4198,8 +4498,12 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     dconv2d_row = dconv2d_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     c1 = row // Cg
+    # db[f] = sum[n_, p, q](dconv2d[n_, f, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dgain[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q] * ((conv2d_kept[n_, c, p, q] -
+    #     mu[n_, c // Cg]) * group_norm_rsqrt[n_, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n_, p, q](dgroup_norm[n_, c, p, q])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
@@ -4215,6 +4519,8 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
         var_sum = tl.load(var_sum_ptr + n_ * var_sum_n_ + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        # group_norm[n_, c, p, q] = (conv2d_kept[n_, c, p, q] - mu[n_, c // Cg]) *
+        #     group_norm_rsqrt[n_, c] * gain[c] + bias[c]
         group_norm = (conv2d_kept - mu_sum / count) * lib.rsqrt(
             var_sum / count + 1e-05
         ) * gain + bias
@@ -4223,11 +4529,18 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
             mask=inside,
             eviction_policy="evict_last",
         ).to(COMPUTE)
+        # dgroup_norm[n_, c, p, q] = dy[n_, c, p, q] * sigmoid(group_norm[n_, c, p, q]) +
+        #     dy[n_, c, p, q] * group_norm[n_, c, p, q] * (sigmoid(group_norm[n_, c, p, q])
+        #     * (1.0 - sigmoid(group_norm[n_, c, p, q])))
         dgroup_norm = dy * lib.sigmoid(group_norm, HALF) + dy * group_norm * (
             lib.sigmoid(group_norm, HALF) * (1.0 - lib.sigmoid(group_norm))
         )
         dvar_sum = tl.load(dvar_sum_ptr + n_ * dvar_sum_n_ + c1 * dvar_sum_c1, mask=inside)
         dmu_sum = tl.load(dmu_sum_ptr + n_ * dmu_sum_n_ + c1 * dmu_sum_c1, mask=inside)
+        # dconv2d[n_, f, p, q] = dgroup_norm[n_, f, p, q] * gain[f] *
+        #     group_norm_rsqrt[n_, f] + dvar_sum[n_, f // Cg] / (var[n_, f // Cg] + 1e-05) /
+        #     (Cg * P * Q) * (2.0 * (conv2d_kept[n_, f, p, q] - mu[n_, f // Cg])) -
+        #     dmu_sum[n_, f // Cg] / (Cg * P * Q)
         dconv2d = (
             dgroup_norm * gain * lib.rsqrt(var_sum / count + 1e-05)
             + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
@@ -4310,6 +4623,8 @@ def conv_group_norm_silu_backward_dx_taps(
         + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
         + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
     )
+    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
+    #     0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(K, BLOCK_K)
     for start in range(R * S * chunks):
@@ -4375,6 +4690,8 @@ def conv_group_norm_silu_backward_dx_rows(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
+        #     0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             dconv2d = (
@@ -4423,6 +4740,8 @@ def conv_group_norm_silu_backward_dx_planes(
         batch = tl.cast(turn // tiles, tl.int64)
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
+        #     0.0) * w[f, c, r, s])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             dconv2d = (
@@ -4480,6 +4799,8 @@ def conv_group_norm_silu_backward_dx_tiles(
         + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
         + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
     )
+    # dx[n_, c, h, w2] = sum[f, r, s]((dconv2d[n_, f, h + pad - r, w2 + pad - s] else
+    #     0.0) * w[f, c, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, Cg * R * S * groups, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -4557,6 +4878,8 @@ def conv_group_norm_silu_backward_dw_taps(
         + tl.cast(x_padded_h0, tl.int64) * x_padded_1
         + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
+    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
+    #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * Q * chunks):
@@ -4645,6 +4968,8 @@ def conv_group_norm_silu_backward_dw_lanes(
         + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
     )
     dconv2d_lanes_n = tl.multiple_of(tl.cast(dconv2d_lanes_n, tl.int64), STEP_DCONV2D_LANES)
+    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
+    #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -4732,6 +5057,8 @@ def conv_group_norm_silu_backward_dw_tiles(
     )
     dconv2d_n = tl.multiple_of(tl.cast(dconv2d_n, tl.int64), STEP_DCONV2D)
     dconv2d_pq = tl.multiple_of(tl.cast(dconv2d_pq, tl.int64), STEP_DCONV2D)
+    # dw[f, c, r, s] = sum[n_, p, q](dconv2d[n_, f, p, q] *
+    #     (x[n_, c, p + r - pad, q + s - pad] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P * Q, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

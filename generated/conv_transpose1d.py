@@ -38,6 +38,8 @@ def conv_transpose1d_taps(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_ = m // P
     p = m % P
+    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
+    #     * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(R * chunks):
@@ -73,6 +75,8 @@ def conv_transpose1d_taps(
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
+        #     w[c, f, r])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -97,6 +101,8 @@ def conv_transpose1d_lanes(
     p = m % P
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
+    #     * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * c_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -129,6 +135,8 @@ def conv_transpose1d_lanes(
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
+        #     w[c, f, r])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -154,6 +162,8 @@ def conv_transpose1d_tiles(
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r = tl.multiple_of(tl.cast(w_r, tl.int64), STEP_W)
+    # y_sum[n_, f, p < P] = sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0)
+    #     * w[c, f, r])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, C * R, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -188,6 +198,8 @@ def conv_transpose1d_tiles(
         inside = (m < M) & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+        # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c, (p + pad - r * dil) / stride] else 0.0) *
+        #     w[c, f, r])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -481,6 +493,8 @@ def conv_transpose1d_backward_dx_patches(
         first_n = tile % tiles_n * BLOCK_N
         corner_l = tile // tiles_n % patches_l * PATCH_L
         corner_n_ = tile // (patches_l * tiles_n) * PATCH_N_
+        # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
+        #     w[c, f, r])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % R
@@ -530,6 +544,8 @@ def conv_transpose1d_backward_dx_taps(
         + tl.cast(n_, tl.int64) * dy_padded_0
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_1
     )
+    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
+    #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(R * chunks):
@@ -588,6 +604,8 @@ def conv_transpose1d_backward_dx_lanes(
         + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_1
     )
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
+    #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * f_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -640,6 +658,8 @@ def conv_transpose1d_backward_dx_tiles(
     dy_rows = dy_ptr + tl.cast(n_, tl.int64) * dy_0 + tl.cast(dy_p0, tl.int64) * dy_2
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
+    # dx[n_, c, l] = sum[f, r]((dy[n_, f, l * stride + r * dil - pad] else 0.0) *
+    #     w[c, f, r])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, F * R, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -687,6 +707,8 @@ def conv_transpose1d_backward_dw_taps(
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // R
     r = m % R
+    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
+    #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * chunks):
@@ -745,6 +767,8 @@ def conv_transpose1d_backward_dw_lanes(
     r = m % R
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
     dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
+    #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, P * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -799,6 +823,8 @@ def conv_transpose1d_backward_dw_tiles(
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), STEP_DY)
+    # dw[c, f, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c, (p + pad - r * dil) / stride]
+    #     else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -850,6 +876,7 @@ def conv_transpose1d_backward_db_rows(
     n_ = (col // P).to(tl.int64)
     p = (col % P).to(tl.int64)
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+    # db[f] = sum[n_, p](dy[n_, f, p])
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < F)
 
@@ -865,6 +892,7 @@ def conv_transpose1d_backward_db_loop(
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(P, BLOCK)
+    # db[f] = sum[n_, p](dy[n_, f, p])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -893,6 +921,7 @@ def conv_transpose1d_backward_db_part(
     blocks = tl.cdiv(P, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # db[f] = sum[n_, p](dy[n_, f, p])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -919,6 +948,7 @@ def conv_transpose1d_backward_db_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < F) & (parts < PARTS), other=0.0
     )
+    # db[f] = sum[n_, p](dy[n_, f, p])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < F)
 

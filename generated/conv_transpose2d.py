@@ -56,6 +56,8 @@ def conv_transpose2d_patches(
         p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
         s_taps_or_1 = tl.maximum(s_taps, 1)
         q_shift = lib.floor_div(q0 + pad, stride).to(INDEX)
+        # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
+        #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
@@ -146,6 +148,8 @@ def conv_transpose2d_taps(
         + tl.cast(r_first, tl.int64) * w_padded_1
         + tl.cast(s_first, tl.int64) * w_padded_2
     )
+    # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
+    #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(taps * chunks):
@@ -244,6 +248,8 @@ def conv_transpose2d_lanes(
         + tl.cast(r_first, tl.int64) * w_lanes_1
         + tl.cast(s_first, tl.int64) * w_lanes_2
     )
+    # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
+    #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -338,6 +344,8 @@ def conv_transpose2d_tiles(
     w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), STEP_W)
     w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), STEP_W)
     w_rows = w_ptr + n * w_1 + tl.cast(r_first, tl.int64) * w_2 + tl.cast(s_first, tl.int64) * w_3
+    # y[n_, f, p, q] = sum[c, r, s]((x[n_, c, (p + pad - r) / stride,
+    #     (q + pad - s) / stride] else 0.0) * w[c, f, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -684,6 +692,8 @@ def conv_transpose2d_backward_dx_patches(
         corner_w2 = tile // tiles_n % patches_w2 * PATCH_W2
         corner_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
         corner_n_ = tile // (patches_h * patches_w2 * tiles_n) * PATCH_N_
+        # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
+        #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % (R * S)
@@ -747,6 +757,8 @@ def conv_transpose2d_backward_dx_taps(
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_1
         + tl.cast(dy_padded_q0, tl.int64) * dy_padded_2
     )
+    # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
+    #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(R * S * chunks):
@@ -826,6 +838,8 @@ def conv_transpose2d_backward_dx_lanes(
         + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_2
     )
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
+    #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, R * S * f_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -901,6 +915,8 @@ def conv_transpose2d_backward_dx_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), STEP_W)
+    # dx[n_, c, h, w2] = sum[f, r, s]((dy[n_, f, h * stride + r - pad,
+    #     s + w2 * stride - pad] else 0.0) * w[c, f, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, F * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -966,6 +982,8 @@ def conv_transpose2d_backward_dw_taps(
     c = m // RS
     r = m // S % R
     s = m % S
+    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, (p + pad - r) / stride,
+    #     (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(P * Q * chunks):
@@ -1038,6 +1056,8 @@ def conv_transpose2d_backward_dw_lanes(
     s = m % S
     x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
     dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, (p + pad - r) / stride,
+    #     (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1106,6 +1126,8 @@ def conv_transpose2d_backward_dw_tiles(
     x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), STEP_DY)
+    # dw[c, f, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_, c, (p + pad - r) / stride,
+    #     (q + pad - s) / stride] else 0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * P * Q, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)

@@ -66,6 +66,9 @@ def conv_transpose3d_patches(
         s_taps_or_1 = tl.maximum(s_taps, 1)
         p_shift = lib.floor_div(p0 + pad, stride).to(INDEX)
         q_shift = lib.floor_div(q0 + pad, stride).to(INDEX)
+        # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+        #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
+        #     0.0) * w[c, f, k_, r, s])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
@@ -124,6 +127,8 @@ def conv_transpose3d_patches(
         )
         y_places = y_ptr + n_ * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
         b = tl.load(b_ptr + n * b_0, mask=n < F).to(COMPUTE)
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
+        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k_, r, s])
         y = b + y_sum
         tl.store(y_places + n * y_1, y, mask=inside)
 
@@ -183,6 +188,9 @@ def conv_transpose3d_taps(
         + tl.cast(r_first, tl.int64) * w_padded_2
         + tl.cast(s_first, tl.int64) * w_padded_3
     )
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
+    #     0.0) * w[c, f, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(taps * chunks):
@@ -234,6 +242,8 @@ def conv_transpose3d_taps(
         inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
+        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -302,6 +312,9 @@ def conv_transpose3d_lanes(
         + tl.cast(r_first, tl.int64) * w_lanes_2
         + tl.cast(s_first, tl.int64) * w_lanes_3
     )
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
+    #     0.0) * w[c, f, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -356,6 +369,8 @@ def conv_transpose3d_lanes(
         inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
+        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -423,6 +438,9 @@ def conv_transpose3d_tiles(
         + tl.cast(r_first, tl.int64) * w_3
         + tl.cast(s_first, tl.int64) * w_4
     )
+    # y_sum[n_, f, o < O, p < P, q < Q] = sum[c, k_, r, s]((x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
+    #     0.0) * w[c, f, k_, r, s])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -475,6 +493,8 @@ def conv_transpose3d_tiles(
         inside = row_inside & (n < F)
         y_sum = y_sum_halves[half]
         b = tl.load(b_ptr + n * b_n, mask=n < F).to(COMPUTE)
+        # y[n_, f, o, p, q] = b[f] + sum[c, k_, r, s]((x[n_, c, (o + pad - k_) / stride,
+        #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0) * w[c, f, k_, r, s])
         y = b + y_sum
         tl.store(y_rows + n * y_1, y, mask=inside)
 
@@ -839,6 +859,8 @@ def conv_transpose3d_backward_dx_patches(
         corner_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
         corner_d = tile // (patches_h * patches_w2 * tiles_n) % patches_d * PATCH_D
         corner_n_ = tile // (patches_d * patches_h * patches_w2 * tiles_n) * PATCH_N_
+        # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
+        #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(K * R * S * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % (K * R * S)
@@ -910,6 +932,8 @@ def conv_transpose3d_backward_dx_taps(
         + tl.cast(dy_padded_p0, tl.int64) * dy_padded_2
         + tl.cast(dy_padded_q0, tl.int64) * dy_padded_3
     )
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(K * R * S * chunks):
@@ -1000,6 +1024,8 @@ def conv_transpose3d_backward_dx_lanes(
         + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_3
     )
     w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K * R * S * f_lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1085,6 +1111,8 @@ def conv_transpose3d_backward_dx_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_k_2r2s2 = tl.multiple_of(tl.cast(w_k_2r2s2, tl.int64), STEP_W)
+    # dx[n_, c, d, h, w2] = sum[f, k_, r, s]((dy[n_, f, d * stride + k_ - pad,
+    #     h * stride + r - pad, s + w2 * stride - pad] else 0.0) * w[c, f, k_, r, s])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, F * K * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1157,6 +1185,9 @@ def conv_transpose3d_backward_dw_taps(
     k_ = m // RS % K
     r = m // S % R
     s = m % S
+    # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
+    #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(n__padded, BLOCK_K)
     for start in range(O * P * Q * chunks):
@@ -1239,6 +1270,9 @@ def conv_transpose3d_backward_dw_lanes(
     s = m % S
     x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
     dy_lanes_n = tl.multiple_of(tl.cast(dy_lanes_n, tl.int64), STEP_DY_LANES)
+    # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
+    #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, O * P * Q * n__lanes, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1316,6 +1350,9 @@ def conv_transpose3d_backward_dw_tiles(
     x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), STEP_X)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), STEP_DY)
     dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), STEP_DY)
+    # dw[c, f, k_, r, s] = sum[n_, o, p, q](dy[n_, f, o, p, q] * (x[n_, c,
+    #     (o + pad - k_) / stride, (p + pad - r) / stride, (q + pad - s) / stride] else
+    #     0.0))
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N * O * P * Q, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -1387,6 +1424,7 @@ def conv_transpose3d_backward_db_rows(
     dy = tl.load(dy_ptr + n_ * dy_n_ + row * dy_row + opq * dy_opq, mask=inside, other=0.0).to(
         COMPUTE
     )
+    # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < F)
 
@@ -1402,6 +1440,7 @@ def conv_transpose3d_backward_db_loop(
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -1430,6 +1469,7 @@ def conv_transpose3d_backward_db_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -1456,6 +1496,7 @@ def conv_transpose3d_backward_db_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < F) & (parts < PARTS), other=0.0
     )
+    # db[f] = sum[n_, o, p, q](dy[n_, f, o, p, q])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < F)
 

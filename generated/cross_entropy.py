@@ -33,14 +33,18 @@ def cross_entropy_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < V)
     x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
+    # m[n] = max[v](x[n, v])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     x2 = tl.load(
         x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
+    # hit[n] = x[n, target[n]] else 0.0
     hit = x2
+    # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
     lse = m + tl.log(tl.sum(lib.exp(x - m), 1, keep_dims=True))
     target2 = tl.load(target_ptr + row * target_row, mask=row < N)
+    # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
     tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
@@ -59,7 +63,10 @@ def cross_entropy_loop(
     x = tl.load(
         x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
+    # hit[n] = x[n, target[n]] else 0.0
     hit = x
+    # m[n] = max[v](x[n, v])
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, V, BLOCK):
@@ -68,8 +75,10 @@ def cross_entropy_loop(
         x2 = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
         m, lse_sum = lib.take_sumexp(m, lse_sum, x2)
     lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
+    # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
     lse = m + tl.log(lse_sum)
     target2 = tl.load(target_ptr + row * target_row, mask=row < N)
+    # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
     tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
@@ -90,7 +99,10 @@ def cross_entropy_part(
     x = tl.load(
         x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
+    # hit[n] = x[n, target[n]] else 0.0
     hit = x
+    # m[n] = max[v](x[n, v])
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -118,6 +130,7 @@ def cross_entropy_finish(
     x = tl.load(
         x_ptr + row * x_0 + target * x_1, mask=(row < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
+    # hit[n] = x[n, target[n]] else 0.0
     hit = x
     m_parts = tl.load(
         m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
@@ -125,10 +138,14 @@ def cross_entropy_finish(
     lse_sum_parts = tl.load(
         lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
+    # m[n] = max[v](x[n, v])
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
     m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
     lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
+    # lse[n] = m[n] + log(sum[v](exp(x[n, v] - m[n])))
     lse = m + tl.log(lse_sum)
     target2 = tl.load(target_ptr + row * target_row, mask=row < N)
+    # loss[n] = where(target[n] == ignore, 0.0, lse[n] - hit[n])
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
     tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
@@ -316,12 +333,17 @@ def cross_entropy_backward_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < V)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # m[n] = max[v](x[n, v])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
     lse_sum = tl.sum(lib.exp(x - m, HALF), 1, keep_dims=True)
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
+    # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = tl.where(target == ignore, 0.0, -dloss)
+    # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
     dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
+    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
     dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -340,7 +362,10 @@ def cross_entropy_backward_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
+    # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = tl.where(target == ignore, 0.0, -dloss)
+    # m[n] = max[v](x[n, v])
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, V, BLOCK):
@@ -354,6 +379,7 @@ def cross_entropy_backward_loop(
         ).to(COMPUTE)
         m, lse_sum = lib.take_sumexp(m, lse_sum, x, HALF)
     lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
+    # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
     dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
     for start in range(0, V, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -361,6 +387,7 @@ def cross_entropy_backward_loop(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
         dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -388,7 +415,10 @@ def cross_entropy_backward_relay(
         inside = (row < N) & (col < V)
         target = tl.load(target_ptr + row * target_row, mask=row < N)
         dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
+        # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
         dhit = tl.where(target == ignore, 0.0, -dloss)
+        # m[n] = max[v](x[n, v])
+        # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
@@ -427,10 +457,12 @@ def cross_entropy_backward_relay(
         )
         m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
         lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
+        # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
         dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
         dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -450,7 +482,10 @@ def cross_entropy_backward_part(
     stop = tl.minimum((part + 1) * CHUNK, V)
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
+    # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = tl.where(target == ignore, 0.0, -dloss)
+    # m[n] = max[v](x[n, v])
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -479,6 +514,7 @@ def cross_entropy_backward_finish(
     parts = tl.arange(0, LANES)[None, :]
     target = tl.load(target_ptr + row * target_row, mask=row < N)
     dloss = tl.load(dloss_ptr + row * dloss_row, mask=row < N).to(COMPUTE)
+    # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
     dhit = tl.where(target == ignore, 0.0, -dloss)
     m_parts = tl.load(
         m_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
@@ -486,13 +522,17 @@ def cross_entropy_backward_finish(
     lse_sum_parts = tl.load(
         lse_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
+    # m[n] = max[v](x[n, v])
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
     m, lse_sum = lib.merge_sumexp(m_parts, lse_sum_parts)
     lse_sum = lib.shift_sumexp(m, lse_sum, m, V)
+    # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
     dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < N) & (col < V)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
         dx = tl.where(target == col, dhit, 0.0) + dlse_sum * lib.exp(x - m, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

@@ -33,6 +33,7 @@ def cumprod_scan(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=1.0).to(COMPUTE)
+        # y[..., d] = prod[k <= d](x[..., k])
         y_prod = carry * tl.cumprod(x, 1)
         tl.store(y_ptr + row * y_row + col * y_col, y_prod, mask=inside)
         carry = carry * tl.reduce(x, 1, lib.multiply, keep_dims=True)
@@ -49,6 +50,7 @@ def cumprod_part(
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[..., d] = prod[k <= d](x[..., k])
     acc = tl.full((ROWS, BLOCK), 1.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -83,6 +85,7 @@ def cumprod_finish(
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=1.0).to(COMPUTE)
+        # y[..., d] = prod[k <= d](x[..., k])
         y_prod = carry * tl.cumprod(x, 1)
         tl.store(y_ptr + row * y_row + col * y_col, y_prod, mask=inside)
         carry = carry * tl.reduce(x, 1, lib.multiply, keep_dims=True)
@@ -235,6 +238,7 @@ def cumprod_backward_dx_prod_scan(
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + b * x_b + col * x_col, mask=inside).to(COMPUTE)
         dx_prod_term = tl.where(inside, tl.where(col == k, 1.0, x), 1.0)
+        # dx_prod[..., k < D, d < D] = prod[k2 <= d](where(k2 == k, 1.0, x[..., k2]))
         dx_prod = carry * tl.cumprod(dx_prod_term, 1)
         tl.store(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, dx_prod, mask=inside)
         carry = carry * tl.reduce(dx_prod_term, 1, lib.multiply, keep_dims=True)
@@ -253,6 +257,7 @@ def cumprod_backward_dx_prod_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     k = row % D
     b = row // D
+    # dx_prod[..., k < D, d < D] = prod[k2 <= d](where(k2 == k, 1.0, x[..., k2]))
     acc = tl.full((ROWS, BLOCK), 1.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -292,6 +297,7 @@ def cumprod_backward_dx_prod_finish(
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + b * x_b + col * x_col, mask=inside).to(COMPUTE)
         dx_prod_term = tl.where(inside, tl.where(col == k, 1.0, x), 1.0)
+        # dx_prod[..., k < D, d < D] = prod[k2 <= d](where(k2 == k, 1.0, x[..., k2]))
         dx_prod = carry * tl.cumprod(dx_prod_term, 1)
         tl.store(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, dx_prod, mask=inside)
         carry = carry * tl.reduce(dx_prod_term, 1, lib.multiply, keep_dims=True)
@@ -313,6 +319,8 @@ def cumprod_backward_dx_rows(
     k = row % D
     dy = tl.load(dy_ptr + b * dy_b + col * dy_col, mask=inside).to(COMPUTE)
     dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + col * dx_prod_col, mask=inside)
+    # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0,
+    #     x[..., k2])))
     dx = tl.sum(tl.where(inside & (col >= k), dy * dx_prod, 0.0), 1, keep_dims=True)
     tl.store(dx_ptr + row * dx_row, dx, mask=row < rows)
 
@@ -329,6 +337,8 @@ def cumprod_backward_dx_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     b = row // D
     k = row % D
+    # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0,
+    #     x[..., k2])))
     dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -356,6 +366,8 @@ def cumprod_backward_dx_part(
     stop = tl.minimum((part + 1) * CHUNK, D)
     b = row // D
     k = row % D
+    # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0,
+    #     x[..., k2])))
     dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -379,6 +391,8 @@ def cumprod_backward_dx_finish(
     dx_sum_parts = tl.load(
         dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0,
+    #     x[..., k2])))
     dx_sum = tl.sum(dx_sum_parts, 1, keep_dims=True)
     tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)
 

@@ -33,6 +33,7 @@ def cumsum_scan(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        # y[..., d] = sum[k <= d](x[..., k])
         y_sum = carry + tl.cumsum(x, 1)
         tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
@@ -49,6 +50,7 @@ def cumsum_part(
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[..., d] = sum[k <= d](x[..., k])
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -79,6 +81,7 @@ def cumsum_finish(
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        # y[..., d] = sum[k <= d](x[..., k])
         y_sum = carry + tl.cumsum(x, 1)
         tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
@@ -233,6 +236,7 @@ def cumsum_backward_scan(
         col = last - start + turned
         inside = (row < rows) & (col < D)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        # dx[..., k] = sum[d >= k](dy[..., d])
         dx_sum = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx_sum, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)
@@ -249,6 +253,7 @@ def cumsum_backward_part(
     D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # dx[..., k] = sum[d >= k](dy[..., d])
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -283,6 +288,7 @@ def cumsum_backward_finish(
         col = last - start + turned
         inside = (row < rows) & (col < D)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        # dx[..., k] = sum[d >= k](dy[..., d])
         dx_sum = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx_sum, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)

@@ -40,6 +40,8 @@ def depthwise_conv2d_channels(
     x_w0 = q * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(R):
             for s in tl.static_range(S):
@@ -59,6 +61,8 @@ def depthwise_conv2d_channels(
                 ).to(COMPUTE)
                 y_sum += x * w
         b = tl.load(b_ptr + tl.cast(c, tl.int64) * b_0, mask=c < C).to(COMPUTE)
+        # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
         ys = ys + (y,)
     for i in tl.static_range(STEPS):
@@ -100,6 +104,8 @@ def depthwise_conv2d_runs(
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(R):
             x_h = x_h0 + (i * stride + r)
@@ -120,6 +126,8 @@ def depthwise_conv2d_runs(
                 ).to(COMPUTE)
                 y_sum += x * w
         b = tl.load(b_ptr + c * b_0, mask=row < rows).to(COMPUTE)
+        # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
         ys = ys + (y,)
     for i in tl.static_range(STEPS):
@@ -149,6 +157,8 @@ def depthwise_conv2d_window(
     x_w0 = q * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r in tl.static_range(R):
             for s in tl.static_range(S):
@@ -166,6 +176,8 @@ def depthwise_conv2d_window(
                 ).to(COMPUTE)
                 y_sum += x * w
         b = tl.load(b_ptr + c * b_0, mask=row < rows).to(COMPUTE)
+        # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
         ys = ys + (y,)
     for i in tl.static_range(STEPS):
@@ -196,6 +208,8 @@ def depthwise_conv2d_box(
     n = row // CP
     c = row // P % C
     p = row % P
+    # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0) * w[c, r, s])
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(R):
         for s in range(S):
@@ -212,6 +226,8 @@ def depthwise_conv2d_box(
             ).to(COMPUTE)
             y_sum += x * w
     b = tl.load(b_ptr + c * b_0, mask=row < rows).to(COMPUTE)
+    # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0) * w[c, r, s])
     y = b + y_sum
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + col * y_3, y, mask=inside)
 
@@ -469,6 +485,8 @@ def depthwise_conv2d_backward_dx_channels(
     w2 = (row % W).to(tl.int64)
     dxs = ()
     for i in tl.static_range(STEPS):
+        # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride,
+        #     (w2 + pad - s) / stride] else 0.0) * w[c, r, s])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
@@ -526,6 +544,8 @@ def depthwise_conv2d_backward_dx_window(
     h = (row % H).to(tl.int64)
     dxs = ()
     for i in tl.static_range(STEPS):
+        # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride,
+        #     (w2 + pad - s) / stride] else 0.0) * w[c, r, s])
         dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
@@ -585,6 +605,8 @@ def depthwise_conv2d_backward_dx_box(
     n = row // CH
     c = row // H % C
     h = row % H
+    # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride,
+    #     (w2 + pad - s) / stride] else 0.0) * w[c, r, s])
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r2 in range(R):
         for s2 in range(S):
@@ -631,6 +653,8 @@ def depthwise_conv2d_backward_dw_box(
     inside = (row < rows) & (col < S)
     c = row // R
     r = row % R
+    # dw[c, r, s] = sum[n, p, q](dy[n, c, p, q] * (x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else 0.0))
     dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for n in range(N):
         for p in range(P):
@@ -669,6 +693,7 @@ def depthwise_conv2d_backward_db_rows(
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside, other=0.0).to(COMPUTE)
+    # db[c] = sum[n, p, q](dy[n, c, p, q])
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < C)
 
@@ -684,6 +709,7 @@ def depthwise_conv2d_backward_db_loop(
     dy_row = dy_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
+    # db[c] = sum[n, p, q](dy[n, c, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -712,6 +738,7 @@ def depthwise_conv2d_backward_db_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    # db[c] = sum[n, p, q](dy[n, c, p, q])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -738,6 +765,7 @@ def depthwise_conv2d_backward_db_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # db[c] = sum[n, p, q](dy[n, c, p, q])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < C)
 

@@ -155,6 +155,7 @@ def embedding_backward_box(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < V) & (col < D)
+    # dtable[v, d] = sum[n](where(idx[n] == v, dy[n, d], 0))
     dtable_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for n in range(N):
         dy = tl.load(dy_ptr + tl.cast(n, tl.int64) * dy_0 + col * dy_1, mask=col < D).to(COMPUTE)
@@ -178,6 +179,7 @@ def embedding_backward_scatter(
     inside = (row < N) & (col < D)
     idx = tl.load(idx_ptr + row * idx_0, mask=row < N)
     dy = tl.load(dy_ptr + row * dy_0 + col * dy_1, mask=inside).to(COMPUTE)
+    # dtable[v, d] = sum[n](where(idx[n] == v, dy[n, d], 0))
     tl.atomic_add(
         dtable_sum_ptr + idx * dtable_sum_0 + col * dtable_sum_1,
         dy,
@@ -223,6 +225,7 @@ def embedding_backward_deal(
     copy = row % COPIES
     idx = tl.load(idx_ptr + row * idx_0, mask=row < N)
     dy = tl.load(dy_ptr + row * dy_0 + col * dy_1, mask=inside).to(COMPUTE)
+    # dtable[v, d] = sum[n](where(idx[n] == v, dy[n, d], 0))
     tl.atomic_add(
         dtable_sum_copies_ptr
         + copy * dtable_sum_copies_0
@@ -257,6 +260,7 @@ def embedding_backward_merge(
         mask=inside,
         other=0.0,
     )
+    # dtable[v, d] = sum[n](where(idx[n] == v, dy[n, d], 0))
     dtable = tl.sum(dtable_sum_copies, 1, keep_dims=True)
     tl.store(dtable_ptr + v * dtable_0 + d * dtable_1, dtable, mask=row < rows)
 

@@ -35,6 +35,7 @@ def exclusive_cumsum_scan(
         taken = inside & (col >= 1)
         x_d = col - 1
         x = tl.load(x_ptr + row * x_0 + x_d * x_1, mask=taken, other=0.0).to(COMPUTE)
+        # y[..., d] = sum[k < d](x[..., k])
         y_sum = carry + tl.cumsum(x, 1)
         tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
@@ -51,6 +52,7 @@ def exclusive_cumsum_part(
     D, x_0 = D // WIDE * WIDE, x_0 // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[..., d] = sum[k < d](x[..., k])
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -85,6 +87,7 @@ def exclusive_cumsum_finish(
         taken = inside & (col >= 1)
         x_d = col - 1
         x = tl.load(x_ptr + row * x_0 + x_d * x_1, mask=taken, other=0.0).to(COMPUTE)
+        # y[..., d] = sum[k < d](x[..., k])
         y_sum = carry + tl.cumsum(x, 1)
         tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
@@ -243,6 +246,7 @@ def exclusive_cumsum_backward_scan(
         taken = inside & (col >= -1) & (col < D - 1)
         dy_d = col + 1
         dy = tl.load(dy_ptr + row * dy_0 + dy_d * dy_1, mask=taken, other=0.0).to(COMPUTE)
+        # dx[..., k] = where(D >= k + 2, sum[d](where(d > k, dy[..., d], 0)), 0.0)
         dx_sum = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
         dx = tl.where(D >= col + 2, dx_sum, 0.0)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
@@ -260,6 +264,7 @@ def exclusive_cumsum_backward_part(
     D, dy_0 = D // WIDE * WIDE, dy_0 // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # dx[..., k] = where(D >= k + 2, sum[d](where(d > k, dy[..., d], 0)), 0.0)
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -298,6 +303,7 @@ def exclusive_cumsum_backward_finish(
         taken = inside & (col >= -1) & (col < D - 1)
         dy_d = col + 1
         dy = tl.load(dy_ptr + row * dy_0 + dy_d * dy_1, mask=taken, other=0.0).to(COMPUTE)
+        # dx[..., k] = where(D >= k + 2, sum[d](where(d > k, dy[..., d], 0)), 0.0)
         dx_sum = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
         dx = tl.where(D >= col + 2, dx_sum, 0.0)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)

@@ -29,6 +29,7 @@ def full_sum_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < 1) & (col < cols)
     x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
+    # y = sum[...](x[...])
     y = tl.sum(x, 1, keep_dims=True)
     tl.store(y_ptr + row, y, mask=row < 1)
 
@@ -42,6 +43,7 @@ def full_sum_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y = sum[...](x[...])
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -64,6 +66,7 @@ def full_sum_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
+    # y = sum[...](x[...])
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -83,6 +86,7 @@ def full_sum_finish(y_sum_part_ptr, y_ptr, MERGE: tl.constexpr, PARTS: tl.conste
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # y = sum[...](x[...])
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
     tl.store(y_ptr + row, y_sum, mask=row < 1)
 

@@ -21,6 +21,7 @@ from tritongen import lib, runtime
 def gelu_flat_block(x_ptr, y_ptr, x_i, y_i, HALF: tl.constexpr, COMPUTE: tl.constexpr, i, inside):
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    # y[...] = x[...] * ndtr(x[...])
     y = lib.times_ndtr(x, HALF)
     tl.store(y_ptr + i * y_i, y, mask=inside)
 
@@ -60,6 +61,7 @@ def gelu_strided(
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
+    # y[...] = x[...] * ndtr(x[...])
     y = lib.times_ndtr(x, HALF)
     tl.store(
         y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at,
@@ -189,6 +191,8 @@ def gelu_backward_flat_block(
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    # dx[...] = dy[...] * ndtr(x[...]) + dy[...] * x[...] * (0.3989422804014327 *
+    #     exp(-0.5 * x[...] * x[...]))
     dx = dy * lib.ndtr(x, HALF) + dy * x * (0.3989422804014327 * lib.exp(-0.5 * x * x, HALF))
     tl.store(dx_ptr + i * dx_i, dx, mask=inside)
 
@@ -235,6 +239,8 @@ def gelu_backward_strided(
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
+    # dx[...] = dy[...] * ndtr(x[...]) + dy[...] * x[...] * (0.3989422804014327 *
+    #     exp(-0.5 * x[...] * x[...]))
     dx = dy * lib.ndtr(x, HALF) + dy * x * (0.3989422804014327 * lib.exp(-0.5 * x * x, HALF))
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,

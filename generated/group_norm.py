@@ -39,12 +39,16 @@ def group_norm_rows(
     c1 = row % groups
     c0 = (col // batch).to(tl.int64)
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     mu = tl.sum(x, 1, keep_dims=True) / cols
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+    #     gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
@@ -71,7 +75,9 @@ def group_norm_lines(
     x = tl.load(x_ptr + row * x_row + tl.cast(c0b, tl.int64) * x_col, mask=inside, other=0.0).to(
         COMPUTE
     )
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     mu = tl.sum(x) / count
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = lib.rsqrt(var + eps)
@@ -81,6 +87,8 @@ def group_norm_lines(
     bias = tl.load(bias_ptr + c1 * bias_c1 + tl.cast(line, tl.int64) * bias_c0, mask=line < Cg).to(
         COMPUTE
     )
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+    #     gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + row * y_row + tl.cast(c0b, tl.int64) * y_col, y, mask=inside)
 
@@ -100,6 +108,8 @@ def group_norm_lines_loop(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum = tl.full((), 0.0, COMPUTE)
     var_sum = tl.full((), 0.0, COMPUTE)
     var_sum_count = tl.full((), 0.0, COMPUTE)
@@ -125,6 +135,8 @@ def group_norm_lines_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=line < Cg).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=line < Cg).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+        #     gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -144,6 +156,8 @@ def group_norm_loop(
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -173,6 +187,8 @@ def group_norm_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+        #     gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -191,6 +207,8 @@ def group_norm_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -238,6 +256,8 @@ def group_norm_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
@@ -251,6 +271,8 @@ def group_norm_finish(
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + line * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + line * bias_c0, mask=row < rows).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+        #     gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
@@ -271,6 +293,8 @@ def group_norm_channels_part(
     stop = tl.minimum((part + 1) * CHUNK, cols)
     n = row // groups
     c1 = row % groups
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -320,6 +344,8 @@ def group_norm_channels_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / cols
     var = var_sum / cols
@@ -332,6 +358,8 @@ def group_norm_channels_finish(
         x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+        #     gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
 
@@ -359,12 +387,16 @@ def group_norm_channels_rows(
     x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
         COMPUTE
     )
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     mu = tl.sum(x, 1, keep_dims=True) / cols
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+    #     gain[c] + bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
 
@@ -386,6 +418,8 @@ def group_norm_channels_loop(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
     c1 = row % groups
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -418,6 +452,8 @@ def group_norm_channels_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] + eps) *
+        #     gain[c] + bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
 
@@ -788,9 +824,11 @@ def group_norm_backward_mu_sum_rows(
     c1 = row % groups
     c0 = (col // batch).to(tl.int64)
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
     mu_sum = tl.sum(x, 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     mu = mu_sum / cols
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
@@ -799,6 +837,8 @@ def group_norm_backward_mu_sum_rows(
         COMPUTE
     )
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
+    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
+    #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
     dmu_sum = tl.sum(tl.where(inside, dy * gain * lib.rsqrt(var + eps), 0.0), 1, keep_dims=True)
     tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
@@ -819,6 +859,8 @@ def group_norm_backward_mu_sum_loop(
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -836,6 +878,8 @@ def group_norm_backward_mu_sum_loop(
     var = var_sum / count
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
+    #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -864,6 +908,8 @@ def group_norm_backward_mu_sum_part1(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -909,9 +955,13 @@ def group_norm_backward_mu_sum_part2(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
+    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
+    #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -947,6 +997,8 @@ def group_norm_backward_mu_sum_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
@@ -955,6 +1007,8 @@ def group_norm_backward_mu_sum_finish(
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] *
+    #     gain[c + g * Cg] * y_rsqrt[n, c + g * Cg])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
 
@@ -976,6 +1030,7 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_sum / count), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
 
@@ -992,6 +1047,7 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     nc1 = row // Cg
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1019,6 +1075,7 @@ def group_norm_backward_dy_rsqrt_sum_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     nc1 = row // Cg
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1045,6 +1102,7 @@ def group_norm_backward_dy_rsqrt_sum_finish(
     dy_rsqrt_sum_parts = tl.load(
         dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
 
@@ -1066,13 +1124,17 @@ def group_norm_backward_dvar_sum_rows(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
+    # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
     y_rsqrt = rsqrt_var
     dy_rsqrt_sum = tl.load(
         dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
     )
     gain = tl.load(gain_ptr + c1 * gain_c1 + col * gain_col, mask=inside).to(COMPUTE)
+    # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
     dvar_sum = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0), 1, keep_dims=True
     )
@@ -1094,12 +1156,16 @@ def group_norm_backward_dvar_sum_loop(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
+    # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
     dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, Cg, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < Cg)
+        # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
         y_rsqrt = rsqrt_var
         dy_rsqrt_sum = tl.load(
             dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
@@ -1127,12 +1193,16 @@ def group_norm_backward_dvar_sum_part(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
+    # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
     dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < Cg)
+        # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
         y_rsqrt = rsqrt_var
         dy_rsqrt_sum = tl.load(
             dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + col * dy_rsqrt_sum_col, mask=inside
@@ -1158,11 +1228,14 @@ def group_norm_backward_dvar_sum_finish(
     parts = tl.arange(0, PARTS)[None, :]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
     var = var_sum / count
     rsqrt_var = lib.rsqrt(var + eps)
     dvar_sum_parts = tl.load(
         dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] *
+    #     gain[c + g * Cg] * (-0.5 * y_rsqrt[n, c + g * Cg]))
     dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
     tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
 
@@ -1196,6 +1269,9 @@ def group_norm_backward_dx_rows(
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+    #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+    #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
     dx = (
         dy * gain * lib.rsqrt(var_sum / count + eps)
         + dvar_sum
@@ -1205,12 +1281,15 @@ def group_norm_backward_dx_rows(
         - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
     )
     tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
     dgain = tl.sum(
         tl.where(inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0),
         1,
         keep_dims=True,
     )
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
     tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
 
@@ -1260,6 +1339,9 @@ def group_norm_backward_dx_lines(
     dmu_sum = tl.load(
         dmu_sum_ptr + tl.cast(line, tl.int64) * dmu_sum_n + c1 * dmu_sum_c1, mask=line < N
     )
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+    #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+    #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
     dx = (
         dy * gain * lib.rsqrt(var_sum / count + eps)
         + dvar_sum
@@ -1273,10 +1355,13 @@ def group_norm_backward_dx_lines(
         dx,
         mask=inside,
     )
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
     dgain = tl.sum(
         tl.where(inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0)
     )
     tl.store(dgain_ptr + row * dgain_row, dgain)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias = tl.sum(dy)
     tl.store(dbias_ptr + row * dbias_row, dbias)
 
@@ -1300,7 +1385,10 @@ def group_norm_backward_dx_loop(
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -1347,6 +1435,9 @@ def group_norm_backward_dx_loop(
         ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
         dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+        #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+        #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
         dx = (
             dy * gain * lib.rsqrt(var_sum / count + eps)
             + dvar_sum
@@ -1377,7 +1468,10 @@ def group_norm_backward_dx_part(
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -1434,10 +1528,13 @@ def group_norm_backward_dx_finish(
     dgain_sum_parts = tl.load(
         dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     dbias_sum_parts = tl.load(
         dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
@@ -1453,6 +1550,9 @@ def group_norm_backward_dx_finish(
         x = tl.load(x_ptr + line * x_n + row * x_row + col * x_b, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + line * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
         dmu_sum = tl.load(dmu_sum_ptr + line * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+        #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+        #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
         dx = (
             dy * gain * lib.rsqrt(var_sum / count + eps)
             + dvar_sum
@@ -1482,7 +1582,10 @@ def group_norm_backward_dx_channels_part(
     stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
@@ -1535,10 +1638,13 @@ def group_norm_backward_dx_channels_finish(
     dgain_sum_parts = tl.load(
         dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     dbias_sum_parts = tl.load(
         dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
@@ -1554,6 +1660,9 @@ def group_norm_backward_dx_channels_finish(
         x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+        #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+        #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
         dx = (
             dy * gain * lib.rsqrt(var_sum / count + eps)
             + dvar_sum
@@ -1594,6 +1703,9 @@ def group_norm_backward_dx_channels_rows(
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+    #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+    #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
     dx = (
         dy * gain * lib.rsqrt(var_sum / count + eps)
         + dvar_sum
@@ -1603,12 +1715,15 @@ def group_norm_backward_dx_channels_rows(
         - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
     )
     tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
     dgain = tl.sum(
         tl.where(inside, dy * ((x - mu_sum / count) * lib.rsqrt(var_sum / count + eps)), 0.0),
         1,
         keep_dims=True,
     )
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
     tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
 
@@ -1631,7 +1746,10 @@ def group_norm_backward_dx_channels_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) *
+    #     y_rsqrt[n, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
@@ -1670,6 +1788,9 @@ def group_norm_backward_dx_channels_loop(
         ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] /
+        #     (var[n, c // Cg] + eps) / (Cg * batch_) * (2.0 * (x[n, c, ...] -
+        #     mu[n, c // Cg])) - dmu_sum[n, c // Cg] / (Cg * batch_)
         dx = (
             dy * gain * lib.rsqrt(var_sum / count + eps)
             + dvar_sum
@@ -1698,9 +1819,12 @@ def group_norm_backward_deps_rows(
     nc1 = (col // Cg).to(tl.int64)
     c1c0 = (col % Cg_groups).to(tl.int64)
     var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=col < cols)
+    # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
     y_rsqrt = lib.rsqrt(var_sum / count + eps)
     dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols)
     gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < cols).to(COMPUTE)
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var[n, c // Cg] + eps))
     deps = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0),
         1,
@@ -1722,6 +1846,8 @@ def group_norm_backward_deps_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(Cg, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var[n, c // Cg] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, lines * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -1729,6 +1855,7 @@ def group_norm_backward_deps_loop(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < Cg)
         var_sum = tl.load(var_sum_ptr + line * var_sum_nc1)
+        # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
         y_rsqrt = lib.rsqrt(var_sum / count + eps)
         nc1c0 = line * Cg + col
         dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=col < Cg)
@@ -1757,6 +1884,8 @@ def group_norm_backward_deps_part(
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, lines * blocks)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var[n, c // Cg] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -1764,6 +1893,7 @@ def group_norm_backward_deps_part(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < Cg)
         var_sum = tl.load(var_sum_ptr + line * var_sum_nc1)
+        # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
         y_rsqrt = lib.rsqrt(var_sum / count + eps)
         nc1c0 = line * Cg + col
         dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=col < Cg)
@@ -1791,6 +1921,8 @@ def group_norm_backward_deps_finish(
     deps_sum_parts = tl.load(
         deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var[n, c // Cg] + eps))
     deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 

@@ -33,7 +33,10 @@ def huber_rows(
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
     t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+    # e[...] = abs(x[...] - t[...])
     e = tl.abs(x - t)
+    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
+    #     delta)))
     loss = (
         tl.sum(
             tl.where(inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0),
@@ -56,12 +59,15 @@ def huber_loop(
     cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
+    #     delta)))
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
         x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        # e[...] = abs(x[...] - t[...])
         e = tl.abs(x - t)
         loss_sum_acc += tl.where(
             inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
@@ -84,12 +90,15 @@ def huber_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
+    #     delta)))
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
         x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        # e[...] = abs(x[...] - t[...])
         e = tl.abs(x - t)
         loss_sum_acc += tl.where(
             inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
@@ -112,6 +121,8 @@ def huber_finish(
     loss_sum_parts = tl.load(
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # loss = mean[...](where(e[...] < delta, 0.5 * e[...] ** 2, delta * (e[...] - 0.5 *
+    #     delta)))
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
     loss = loss_sum / batch
     tl.store(loss_ptr + row, loss, mask=row < 1)
@@ -306,17 +317,25 @@ def huber_backward_rows(
     inside = (row < 1) & (col < cols)
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    # batch_ = sum[...](1)
     batch_ = cols
     x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
     t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+    # e[...] = abs(x[...] - t[...])
     e = tl.abs(x - t)
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+    # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
+    #     batch_ * delta)
     de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+    # dx[...] = de[...] * sign(x[...] - t[...])
     dx = de * lib.sign(x - t)
     tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+    # dt[...] = -(de[...] * sign(x[...] - t[...]))
     dt = -(de * lib.sign(x - t))
     tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+    # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
+    #     delta) + -0.5 * (dloss / batch_ * delta)))
     ddelta = tl.sum(
         tl.where(
             inside,
@@ -347,15 +366,19 @@ def huber_backward_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    # batch_ = sum[...](1)
     batch_ = cols
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+    # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
+    #     delta) + -0.5 * (dloss / batch_ * delta)))
     ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
         x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        # e[...] = abs(x[...] - t[...])
         e = tl.abs(x - t)
         ddelta_sum_acc += tl.where(
             inside,
@@ -375,9 +398,13 @@ def huber_backward_loop(
         x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
         e = tl.abs(x - t)
+        # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
+        #     batch_ * delta)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+        # dx[...] = de[...] * sign(x[...] - t[...])
         dx = de * lib.sign(x - t)
         tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        # dt[...] = -(de[...] * sign(x[...] - t[...]))
         dt = -(de * lib.sign(x - t))
         tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
 
@@ -405,12 +432,16 @@ def huber_backward_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
+        # batch_ = sum[...](1)
         batch_ = cols
         mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
         mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+        # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
+        #     delta) + -0.5 * (dloss / batch_ * delta)))
         ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        # e[...] = abs(x[...] - t[...])
         e = tl.abs(x - t)
         ddelta_sum_acc += tl.where(
             inside,
@@ -452,9 +483,13 @@ def huber_backward_relay(
         x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
         e = tl.abs(x - t)
+        # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
+        #     batch_ * delta)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+        # dx[...] = de[...] * sign(x[...] - t[...])
         dx = de * lib.sign(x - t)
         tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        # dt[...] = -(de[...] * sign(x[...] - t[...]))
         dt = -(de * lib.sign(x - t))
         tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
 
@@ -473,15 +508,19 @@ def huber_backward_part(
     stop = tl.minimum((part + 1) * CHUNK, cols)
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    # batch_ = sum[...](1)
     batch_ = cols
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+    # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
+    #     delta) + -0.5 * (dloss / batch_ * delta)))
     ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
         x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        # e[...] = abs(x[...] - t[...])
         e = tl.abs(x - t)
         ddelta_sum_acc += tl.where(
             inside,
@@ -517,12 +556,15 @@ def huber_backward_finish(
     parts = tl.arange(0, LANES)[None, :]
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = lib.scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    # batch_ = sum[...](1)
     batch_ = cols
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_parts = tl.load(
         ddelta_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch_ * (e[...] - 0.5 *
+    #     delta) + -0.5 * (dloss / batch_ * delta)))
     ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
     tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
@@ -530,10 +572,15 @@ def huber_backward_finish(
         inside = (row < 1) & (col < cols)
         x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
         t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        # e[...] = abs(x[...] - t[...])
         e = tl.abs(x - t)
+        # de[...] = where(e[...] < delta, 0.5 * (dloss / batch_) * (2.0 * e[...]), dloss /
+        #     batch_ * delta)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+        # dx[...] = de[...] * sign(x[...] - t[...])
         dx = de * lib.sign(x - t)
         tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        # dt[...] = -(de[...] * sign(x[...] - t[...]))
         dt = -(de * lib.sign(x - t))
         tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
 

@@ -33,12 +33,14 @@ def index_add_box(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < V) & (col < D)
+    # y_sum[v < V, d] = sum[n](where(index[n] == v, x[n, d], 0))
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for n in range(N):
         x = tl.load(x_ptr + tl.cast(n, tl.int64) * x_0 + col * x_1, mask=col < D).to(COMPUTE)
         index = tl.load(index_ptr + tl.cast(n, tl.int64) * index_0)
         y_sum += tl.where(index == row, x, 0.0)
     y0 = tl.load(y0_ptr + row * y0_0 + col * y0_1, mask=inside).to(COMPUTE)
+    # y[v, d] = y0[v, d] + sum[n](where(index[n] == v, x[n, d], 0))
     y = y0 + y_sum
     tl.store(y_ptr + row * y_0 + col * y_1, y, mask=inside)
 
@@ -58,6 +60,7 @@ def index_add_scatter(
     inside = (row < N) & (col < D)
     index = tl.load(index_ptr + row * index_0, mask=row < N)
     x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside).to(COMPUTE)
+    # y_sum[v < V, d] = sum[n](where(index[n] == v, x[n, d], 0))
     tl.atomic_add(
         y_sum_ptr + index * y_sum_0 + col * y_sum_1,
         x,
@@ -81,6 +84,7 @@ def index_add_epilogue(
     inside = (row < V) & (col < D)
     y0 = tl.load(y0_ptr + row * y0_0 + col * y0_1, mask=inside).to(COMPUTE)
     y_sum = tl.load(y_sum_ptr + row * y_sum_0 + col * y_sum_1, mask=inside)
+    # y[v, d] = y0[v, d] + sum[n](where(index[n] == v, x[n, d], 0))
     y = y0 + y_sum
     tl.store(y_ptr + row * y_0 + col * y_1, y, mask=inside)
 
@@ -102,6 +106,7 @@ def index_add_deal(
     copy = row % COPIES
     index = tl.load(index_ptr + row * index_0, mask=row < N)
     x = tl.load(x_ptr + row * x_0 + col * x_1, mask=inside).to(COMPUTE)
+    # y_sum[v < V, d] = sum[n](where(index[n] == v, x[n, d], 0))
     tl.atomic_add(
         y_sum_copies_ptr + copy * y_sum_copies_0 + index * y_sum_copies_1 + col * y_sum_copies_2,
         x,
@@ -132,6 +137,7 @@ def index_add_merge(
         other=0.0,
     )
     y0 = tl.load(y0_ptr + v * y0_0 + d * y0_1, mask=row < rows).to(COMPUTE)
+    # y[v, d] = y0[v, d] + sum[n](where(index[n] == v, x[n, d], 0))
     y = y0 + tl.sum(y_sum_copies, 1, keep_dims=True)
     tl.store(y_ptr + v * y_0 + d * y_1, y, mask=row < rows)
 

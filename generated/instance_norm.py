@@ -37,12 +37,16 @@ def instance_norm_rows(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # mu[n, c] = mean[...](x[n, c, ...])
     mu = tl.sum(x, 1, keep_dims=True) / cols
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+    #     bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -61,6 +65,8 @@ def instance_norm_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -84,6 +90,8 @@ def instance_norm_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+        #     bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -110,6 +118,8 @@ def instance_norm_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
+        # mu[n, c] = mean[...](x[n, c, ...])
+        # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
         mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -157,6 +167,8 @@ def instance_norm_relay(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+        #     bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -174,6 +186,8 @@ def instance_norm_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -215,6 +229,8 @@ def instance_norm_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / cols
     var = var_sum / cols
@@ -225,6 +241,8 @@ def instance_norm_finish(
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+        #     bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -245,6 +263,8 @@ def instance_norm_channels_part(
     stop = tl.minimum((part + 1) * CHUNK, cols)
     n = row // C
     c = row % C
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -288,6 +308,8 @@ def instance_norm_channels_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / cols
     var = var_sum / cols
@@ -298,6 +320,8 @@ def instance_norm_channels_finish(
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+        #     bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
@@ -321,12 +345,16 @@ def instance_norm_channels_rows(
     n = row // C
     c = row % C
     x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # mu[n, c] = mean[...](x[n, c, ...])
     mu = tl.sum(x, 1, keep_dims=True) / cols
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+    # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+    #     bias[c]
     y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
@@ -347,6 +375,8 @@ def instance_norm_channels_loop(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
     c = row % C
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -373,6 +403,8 @@ def instance_norm_channels_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+        # y[n, c, ...] = (x[n, c, ...] - mu[n, c]) * rsqrt(var[n, c] + eps) * gain[c] +
+        #     bias[c]
         y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
 
@@ -708,22 +740,32 @@ def instance_norm_backward_mu_sum_rows(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # mu[n, c] = mean[...](x[n, c, ...])
     mu_sum = tl.sum(x, 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     mu = mu_sum / cols
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
     var = var_sum / cols
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
+    #     eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
+    #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
+    #     batch_
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -743,9 +785,12 @@ def instance_norm_backward_mu_sum_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -766,11 +811,13 @@ def instance_norm_backward_mu_sum_loop(
     dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
     mu = mu_sum / cols
     var = var_sum / cols
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -786,6 +833,8 @@ def instance_norm_backward_mu_sum_loop(
         ).to(COMPUTE)
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
+    #     eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
@@ -798,6 +847,9 @@ def instance_norm_backward_mu_sum_loop(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
+        #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
+        #     batch_
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -816,9 +868,12 @@ def instance_norm_backward_mu_sum_part1(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -866,16 +921,21 @@ def instance_norm_backward_mu_sum_part2(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / cols
     var = var_sum / cols
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -918,13 +978,17 @@ def instance_norm_backward_mu_sum_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / cols
     var = var_sum / cols
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
@@ -933,7 +997,10 @@ def instance_norm_backward_mu_sum_finish(
     dy_rsqrt_sum_parts = tl.load(
         dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
+    #     eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     tl.store(
@@ -944,6 +1011,9 @@ def instance_norm_backward_mu_sum_finish(
         inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
+        #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
+        #     batch_
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -965,9 +1035,12 @@ def instance_norm_backward_mu_sum_channels_part1(
     stop = tl.minimum((part + 1) * CHUNK, cols)
     n = row // C
     c = row % C
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1019,16 +1092,21 @@ def instance_norm_backward_mu_sum_channels_part2(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / cols
     var = var_sum / cols
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1076,13 +1154,17 @@ def instance_norm_backward_mu_sum_channels_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / cols
     var = var_sum / cols
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
@@ -1091,7 +1173,10 @@ def instance_norm_backward_mu_sum_channels_finish(
     dy_rsqrt_sum_parts = tl.load(
         dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
+    #     eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     tl.store(
@@ -1104,6 +1189,9 @@ def instance_norm_backward_mu_sum_channels_finish(
         inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside).to(COMPUTE)
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
+        #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
+        #     batch_
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
         tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -1129,24 +1217,34 @@ def instance_norm_backward_mu_sum_channels_rows(
     n = row // C
     c = row % C
     x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # mu[n, c] = mean[...](x[n, c, ...])
     mu_sum = tl.sum(x, 1, keep_dims=True)
     tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=row < rows)
     mu = mu_sum / cols
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=row < rows)
     dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
     tl.store(
         dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
     )
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
     var = var_sum / cols
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
+    #     eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
+    #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
+    #     batch_
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -1169,9 +1267,12 @@ def instance_norm_backward_mu_sum_channels_loop(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
     c = row % C
+    # mu[n, c] = mean[...](x[n, c, ...])
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1195,11 +1296,13 @@ def instance_norm_backward_mu_sum_channels_loop(
     dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
     mu = mu_sum / cols
     var = var_sum / cols
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=row < rows)
     tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=row < rows)
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1218,6 +1321,8 @@ def instance_norm_backward_mu_sum_channels_loop(
         ).to(COMPUTE)
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] +
+    #     eps))
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / cols
     tl.store(
@@ -1232,6 +1337,9 @@ def instance_norm_backward_mu_sum_channels_loop(
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch_ *
+        #     (2.0 * (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] /
+        #     batch_
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
         tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -1259,12 +1367,15 @@ def instance_norm_backward_dgain_rows(
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + row * mu_sum_row, mask=inside)
     var_sum = tl.load(var_sum_ptr + n * var_sum_n + row * var_sum_row, mask=inside)
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
+    #     y_rsqrt[n, c]))
     dgain = tl.sum(
         tl.where(inside, dy * ((x - mu_sum / batch) * lib.rsqrt(var_sum / batch + eps)), 0.0),
         1,
         keep_dims=True,
     )
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < C)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
     tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < C)
 
@@ -1285,7 +1396,10 @@ def instance_norm_backward_dgain_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
+    #     y_rsqrt[n, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -1328,7 +1442,10 @@ def instance_norm_backward_dgain_part(
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
+    #     y_rsqrt[n, c]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -1370,10 +1487,13 @@ def instance_norm_backward_dgain_finish(
     dgain_sum_parts = tl.load(
         dgain_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) *
+    #     y_rsqrt[n, c]))
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     dbias_sum_parts = tl.load(
         dbias_sum_part_ptr + row * PARTS + parts, mask=(row < C) & (parts < PARTS), other=0.0
     )
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
     dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < C)
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < C)
@@ -1395,10 +1515,14 @@ def instance_norm_backward_deps_rows(
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = (col % C).to(tl.int64)
     var_sum = tl.load(var_sum_ptr + col.to(tl.int64) * var_sum_col, mask=col < cols)
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
     var = var_sum / batch
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols)
     gain = tl.load(gain_ptr + c * gain_c, mask=col < cols).to(COMPUTE)
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var[n, c] + eps))
     deps = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0),
         1,
@@ -1420,6 +1544,8 @@ def instance_norm_backward_deps_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(C, BLOCK)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var[n, c] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         line = tl.cast(step // blocks, tl.int64)
@@ -1428,7 +1554,9 @@ def instance_norm_backward_deps_loop(
         inside = (row < 1) & (col < C)
         nc = line * C + col
         var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=col < C)
+        # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
         var = var_sum / batch
+        # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
         dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=col < C)
         gain = tl.load(gain_ptr + col * gain_c, mask=col < C).to(COMPUTE)
@@ -1452,6 +1580,8 @@ def instance_norm_backward_deps_part(
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var[n, c] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         line = tl.cast(step // blocks, tl.int64)
@@ -1460,7 +1590,9 @@ def instance_norm_backward_deps_part(
         inside = (row < 1) & (col < C)
         nc = line * C + col
         var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=col < C)
+        # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
         var = var_sum / batch
+        # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
         dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=col < C)
         gain = tl.load(gain_ptr + col * gain_c, mask=col < C).to(COMPUTE)
@@ -1483,6 +1615,8 @@ def instance_norm_backward_deps_finish(
     deps_sum_parts = tl.load(
         deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) /
+    #     (var[n, c] + eps))
     deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 

@@ -30,6 +30,7 @@ def int8_linear_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -46,6 +47,7 @@ def int8_linear_persistent(
             acc = acc.to(tl.int64)
             sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
             sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
+            # y[m, n] = acc[m, n] * sx[m] * sw[n]
             y = acc.to(tl.float32) * sx * sw
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -70,6 +72,7 @@ def int8_linear_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -94,6 +97,7 @@ def int8_linear_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -104,6 +108,7 @@ def int8_linear_tiles(
     acc = acc.to(tl.int64)
     sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
     sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
+    # y[m, n] = acc[m, n] * sx[m] * sw[n]
     y = acc.to(tl.float32) * sx * sw
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -122,6 +127,7 @@ def int8_linear_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -143,6 +149,7 @@ def int8_linear_nest(
     inside = i < total
     m = i // N
     n = i % N
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.full((BLOCK,), 0, tl.int64)
     for k in range(K):
         x = tl.load(x_ptr + m * x_0 + tl.cast(k, tl.int64) * x_1, mask=inside).to(tl.int64)
@@ -150,6 +157,7 @@ def int8_linear_nest(
         acc += x * w
     sx = tl.load(sx_ptr + m * sx_0, mask=inside).to(tl.float32)
     sw = tl.load(sw_ptr + n * sw_0, mask=inside).to(tl.float32)
+    # y[m, n] = acc[m, n] * sx[m] * sw[n]
     y = acc.to(tl.float32) * sx * sw
     tl.store(y_ptr + m * y_0 + n * y_1, y, mask=inside)
 
@@ -165,6 +173,7 @@ def int8_linear_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for part in range(PARTS):
         acc += tl.load(
@@ -173,6 +182,7 @@ def int8_linear_combine(
     acc = acc.to(tl.int64)
     sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
     sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
+    # y[m, n] = acc[m, n] * sx[m] * sw[n]
     y = acc.to(tl.float32) * sx * sw
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -405,6 +415,7 @@ def int8_linear_backward_acc_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -442,6 +453,7 @@ def int8_linear_backward_acc_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -466,6 +478,7 @@ def int8_linear_backward_acc_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -491,6 +504,7 @@ def int8_linear_backward_acc_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -511,6 +525,7 @@ def int8_linear_backward_acc_nest(
     inside = i < total
     m = i // N
     n = i % N
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.full((BLOCK,), 0, tl.int64)
     for k in range(K):
         x = tl.load(x_ptr + m * x_0 + tl.cast(k, tl.int64) * x_1, mask=inside).to(tl.int64)
@@ -530,6 +545,7 @@ def int8_linear_backward_acc_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for part in range(PARTS):
         acc += tl.load(
@@ -555,6 +571,7 @@ def int8_linear_backward_dsx_rows(
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(tl.float32)
     sw = tl.load(sw_ptr + col * sw_col, mask=col < N).to(tl.float32)
     acc = tl.load(acc_ptr + row * acc_row + col * acc_col, mask=inside).to(tl.float32)
+    # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
     dsx = tl.sum(tl.where(inside, dy * sw * acc, 0.0), 1, keep_dims=True)
     tl.store(dsx_ptr + row * dsx_row, dsx, mask=row < M)
 
@@ -570,6 +587,7 @@ def int8_linear_backward_dsx_loop(
     N, dy_row = N // WIDE * WIDE, dy_row // WIDE * WIDE
     acc_row = acc_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
     dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(0, N, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -595,6 +613,7 @@ def int8_linear_backward_dsx_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, N)
+    # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
     dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -619,6 +638,7 @@ def int8_linear_backward_dsx_finish(
     dsx_sum_parts = tl.load(
         dsx_sum_part_ptr + row * PARTS + parts, mask=(row < M) & (parts < PARTS), other=0.0
     )
+    # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
     dsx_sum = tl.sum(dsx_sum_parts, 1, keep_dims=True)
     tl.store(dsx_ptr + row * dsx_row, dsx_sum, mask=row < M)
 
@@ -639,6 +659,7 @@ def int8_linear_backward_dsw_rows(
     dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(tl.float32)
     acc = tl.load(acc_ptr + col * acc_col + row * acc_row, mask=inside).to(tl.float32)
     sx = tl.load(sx_ptr + col * sx_col, mask=col < M).to(tl.float32)
+    # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
     dsw = tl.sum(tl.where(inside, dy * (acc * sx), 0.0), 1, keep_dims=True)
     tl.store(dsw_ptr + row * dsw_row, dsw, mask=row < N)
 
@@ -654,6 +675,7 @@ def int8_linear_backward_dsw_loop(
     N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     acc_col = acc_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
     dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(0, M, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -679,6 +701,7 @@ def int8_linear_backward_dsw_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, M)
+    # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
     dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -705,6 +728,7 @@ def int8_linear_backward_dsw_finish(
     dsw_sum_parts = tl.load(
         dsw_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
+    # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
     dsw_sum = tl.sum(dsw_sum_parts, 1, keep_dims=True)
     tl.store(dsw_ptr + row * dsw_row, dsw_sum, mask=row < N)
 

@@ -31,6 +31,7 @@ def kl_div_rows(
     inside = (row < N) & (col < D)
     t = tl.load(t_ptr + row * t_row + col * t_col, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+    # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
     loss = tl.sum(tl.where(inside, lib.xlogy(t, t) - t * x, 0.0), 1, keep_dims=True)
     tl.store(loss_ptr + row * loss_row, loss, mask=row < N)
 
@@ -45,6 +46,7 @@ def kl_div_loop(
     D, t_row = D // WIDE * WIDE, t_row // WIDE * WIDE
     x_row = x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -69,6 +71,7 @@ def kl_div_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -94,6 +97,7 @@ def kl_div_finish(
     loss_sum_parts = tl.load(
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
+    # loss[n] = sum[d](xlogy(t[n, d], t[n, d]) - t[n, d] * x[n, d])
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
     tl.store(loss_ptr + row * loss_row, loss_sum, mask=row < N)
 
@@ -278,6 +282,7 @@ def kl_div_backward_strided(
     t_ = tl.load(
         t_ptr + outer_at * t_outer_at + middle_at * t_middle_at + inner_at * t_inner_at, mask=inside
     ).to(COMPUTE)
+    # dx[n, d] = -(dloss[n] * t_[n, d])
     dx = -(dloss * t_)
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
@@ -287,6 +292,8 @@ def kl_div_backward_strided(
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
+    # dt[n, d] = where(t_[n, d] == 0.0 and t_[n, d] <= 0.0, 0.0, dloss[n] *
+    #     log(t_[n, d])) - dloss[n] * x[n, d] + dloss[n] * (t_[n, d] / t_[n, d])
     dt = (
         tl.where((t_ == 0.0) & (t_ <= 0.0), 0.0, dloss * tl.log(t_)) - dloss * x + dloss * (t_ / t_)
     )

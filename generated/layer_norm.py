@@ -34,12 +34,15 @@ def layer_norm_rows(
     inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # mu[...] = mean[d](x[..., d])
     mu = tl.sum(x, 1, keep_dims=True) / D
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / D
     rsqrt_var = lib.rsqrt(var + eps)
     w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
     b = tl.load(b_ptr + col * b_col, mask=col < D, other=0.0).to(COMPUTE)
+    # y[..., d] = (x[..., d] - mu[...]) * rsqrt(var[...] + eps) * w[d] + b[d]
     y = (x - mu) * rsqrt_var * w + b
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -56,6 +59,8 @@ def layer_norm_loop(
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # mu[...] = mean[d](x[..., d])
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -79,6 +84,7 @@ def layer_norm_loop(
         ).to(COMPUTE)
         w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
         b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
+        # y[..., d] = (x[..., d] - mu[...]) * rsqrt(var[...] + eps) * w[d] + b[d]
         y = (x - mu) * rsqrt_var * w + b
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -105,6 +111,8 @@ def layer_norm_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
+        # mu[...] = mean[d](x[..., d])
+        # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
         mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -151,6 +159,7 @@ def layer_norm_relay(
         ).to(COMPUTE)
         w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
         b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
+        # y[..., d] = (x[..., d] - mu[...]) * rsqrt(var[...] + eps) * w[d] + b[d]
         y = (x - mu) * rsqrt_var * w + b
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -168,6 +177,8 @@ def layer_norm_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # mu[...] = mean[d](x[..., d])
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -208,6 +219,8 @@ def layer_norm_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[...] = mean[d](x[..., d])
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / D
     var = var_sum / D
@@ -218,6 +231,7 @@ def layer_norm_finish(
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
         b = tl.load(b_ptr + col * b_col, mask=col < D).to(COMPUTE)
+        # y[..., d] = (x[..., d] - mu[...]) * rsqrt(var[...] + eps) * w[d] + b[d]
         y = (x - mu) * rsqrt_var * w + b
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -468,22 +482,30 @@ def layer_norm_backward_mu_sum_rows(
     inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # mu[...] = mean[d](x[..., d])
     mu_sum = tl.sum(x, 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     mu = mu_sum / D
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
     w = tl.load(w_ptr + col * w_col, mask=col < D, other=0.0).to(COMPUTE)
+    # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
     dy_rsqrt = tl.sum(tl.where(inside, dy * w * (x - mu), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
+    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
     dmu_sum = tl.sum(dy * w, 1, keep_dims=True)
     var = var_sum / D
+    # y_rsqrt[...] = rsqrt(var[...] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
+    # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
     dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / D
     div_dmu_sum = dmu_sum * y_rsqrt / D
+    # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * (x[..., d]
+    #     - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
     dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -502,9 +524,12 @@ def layer_norm_backward_mu_sum_loop(
     dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # mu[...] = mean[d](x[..., d])
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -526,10 +551,12 @@ def layer_norm_backward_mu_sum_loop(
     dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
     mu = mu_sum / D
     var = var_sum / D
+    # y_rsqrt[...] = rsqrt(var[...] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     div_dmu_sum = dmu_sum * y_rsqrt / D
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
     dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -546,6 +573,7 @@ def layer_norm_backward_mu_sum_loop(
         ).to(COMPUTE)
         dy_rsqrt_acc += tl.where(inside, dy * w * (x - mu), 0.0)
     dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
+    # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
     dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / D
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
@@ -559,6 +587,8 @@ def layer_norm_backward_mu_sum_loop(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * (x[..., d]
+        #     - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
         dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -577,9 +607,12 @@ def layer_norm_backward_mu_sum_part1(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # mu[...] = mean[d](x[..., d])
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -626,15 +659,20 @@ def layer_norm_backward_mu_sum_part2(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[...] = mean[d](x[..., d])
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / D
     var = var_sum / D
+    # y_rsqrt[...] = rsqrt(var[...] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     div_dmu_sum = dmu_sum * y_rsqrt / D
+    # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
     dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -677,13 +715,17 @@ def layer_norm_backward_mu_sum_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # mu[...] = mean[d](x[..., d])
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     mu_sum, var_sum = lib.merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     dmu_sum_parts = tl.load(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
     mu = mu_sum / D
     var = var_sum / D
+    # y_rsqrt[...] = rsqrt(var[...] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     div_dmu_sum = dmu_sum * y_rsqrt / D
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
@@ -691,7 +733,9 @@ def layer_norm_backward_mu_sum_finish(
     dy_rsqrt_parts = tl.load(
         dy_rsqrt_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
     dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
+    # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
     dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
     div_dvar = dvar / D
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
@@ -701,6 +745,8 @@ def layer_norm_backward_mu_sum_finish(
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         w = tl.load(w_ptr + col * w_col, mask=col < D).to(COMPUTE)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * (x[..., d]
+        #     - mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
         dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -724,12 +770,14 @@ def layer_norm_backward_dw_rows(
     x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
     var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+    # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
     dw = tl.sum(
         tl.where(inside, dy * ((x - mu_sum / D) * lib.rsqrt(var_sum / D + eps)), 0.0),
         1,
         keep_dims=True,
     )
     tl.store(dw_ptr + row * dw_row, dw, mask=row < D)
+    # db[d] = sum[...](dy[..., d])
     db = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < D)
 
@@ -747,7 +795,9 @@ def layer_norm_backward_dw_loop(
     x_col = x_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
     dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # db[d] = sum[...](dy[..., d])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -779,7 +829,9 @@ def layer_norm_backward_dw_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
     dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # db[d] = sum[...](dy[..., d])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -811,10 +863,12 @@ def layer_norm_backward_dw_finish(
     dw_sum_parts = tl.load(
         dw_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
+    # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
     dw_sum = tl.sum(dw_sum_parts, 1, keep_dims=True)
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
+    # db[d] = sum[...](dy[..., d])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(dw_ptr + row * dw_row, dw_sum, mask=row < D)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < D)
@@ -834,9 +888,12 @@ def layer_norm_backward_deps_rows(
     inside = (row < 1) & (col < cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
     var = var_sum / D
+    # y_rsqrt[...] = rsqrt(var[...] + eps)
     y_rsqrt = lib.rsqrt(var + eps)
     dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
     deps = tl.sum(
         tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0), 1, keep_dims=True
     )
@@ -854,12 +911,15 @@ def layer_norm_backward_deps_loop(
     cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
         var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
         var = var_sum / D
+        # y_rsqrt[...] = rsqrt(var[...] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
         dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
@@ -881,12 +941,15 @@ def layer_norm_backward_deps_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
         var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
         var = var_sum / D
+        # y_rsqrt[...] = rsqrt(var[...] + eps)
         y_rsqrt = lib.rsqrt(var + eps)
         dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
@@ -908,6 +971,7 @@ def layer_norm_backward_deps_finish(
     deps_sum_parts = tl.load(
         deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
     deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 

@@ -24,6 +24,7 @@ def leaky_relu_flat_block(
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    # y[...] = where(x[...] > 0.0, x[...], slope * x[...])
     y = tl.where(x > 0.0, x, slope * x)
     tl.store(y_ptr + i * y_i, y, mask=inside)
 
@@ -64,6 +65,7 @@ def leaky_relu_strided(
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
+    # y[...] = where(x[...] > 0.0, x[...], slope * x[...])
     y = tl.where(x > 0.0, x, slope * x)
     tl.store(
         y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at,
@@ -213,8 +215,10 @@ def leaky_relu_backward_rows(
     slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
     dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
+    # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
     dx = tl.where(x > 0.0, dy, dy * slope)
     tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+    # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
     dslope = tl.sum(tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0), 1, keep_dims=True)
     tl.store(dslope_ptr + row, dslope, mask=row < 1)
 
@@ -230,6 +234,7 @@ def leaky_relu_backward_loop(
     cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     slope = lib.scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
+    # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
     dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -248,6 +253,7 @@ def leaky_relu_backward_loop(
         dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
             COMPUTE
         )
+        # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
         dx = tl.where(x > 0.0, dy, dy * slope)
         tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
 
@@ -273,6 +279,7 @@ def leaky_relu_backward_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
+        # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
         dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
         dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_last").to(
@@ -307,6 +314,7 @@ def leaky_relu_backward_relay(
         dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
             COMPUTE
         )
+        # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
         dx = tl.where(x > 0.0, dy, dy * slope)
         tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
 
@@ -323,6 +331,7 @@ def leaky_relu_backward_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
+    # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
     dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -355,6 +364,7 @@ def leaky_relu_backward_finish(
     dslope_sum_parts = tl.load(
         dslope_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # dslope = sum[...](where(x[...] > 0.0, 0.0, dy[...] * x[...]))
     dslope_sum = tl.sum(dslope_sum_parts, 1, keep_dims=True)
     tl.store(dslope_ptr + row, dslope_sum, mask=(row < 1) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
@@ -362,6 +372,7 @@ def leaky_relu_backward_finish(
         inside = (row < 1) & (col < cols)
         x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
         dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
+        # dx[...] = where(x[...] > 0.0, dy[...], dy[...] * slope)
         dx = tl.where(x > 0.0, dy, dy * slope)
         tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
 

@@ -30,6 +30,7 @@ def linear_tf32x3(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -56,6 +57,7 @@ def linear_tf32x3(
                 inside = (m < M) & (n < N)
                 y_sum = y_sum_quarters[quarter]
                 b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+                # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
                 y = y_sum + b
                 if y_tiles is None:
                     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -76,6 +78,7 @@ def linear_left_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
@@ -96,6 +99,7 @@ def linear_left_ahead(
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
             y = y_sum + b
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -116,6 +120,7 @@ def linear_right_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -135,6 +140,7 @@ def linear_right_ahead(
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
             y = y_sum + b
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -156,6 +162,7 @@ def linear_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -170,6 +177,7 @@ def linear_persistent(
             inside = (m < M) & (n < N)
             y_sum = y_sum_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
             y = y_sum + b
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -191,6 +199,7 @@ def linear_strips(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -218,6 +227,7 @@ def linear_strips(
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
             y = y_sum + b
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -242,6 +252,7 @@ def linear_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -266,6 +277,7 @@ def linear_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -274,6 +286,7 @@ def linear_tiles(
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
     y = y_sum + b
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -293,6 +306,7 @@ def linear_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -315,12 +329,14 @@ def linear_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
+    # y_sum[..., n] = sum[k](x[..., k] * w[n, k])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         y_sum += tl.load(
             y_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
         )
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    # y[..., n] = sum[k](x[..., k] * w[n, k]) + b[n]
     y = y_sum + b
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -609,6 +625,7 @@ def linear_backward_dx_tf32x3(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -653,6 +670,7 @@ def linear_backward_dx_left_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, N, BLOCK_K):
             w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
@@ -691,6 +709,7 @@ def linear_backward_dx_right_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -729,6 +748,7 @@ def linear_backward_dx_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -762,6 +782,7 @@ def linear_backward_dx_strips(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dx_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dx_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -811,6 +832,7 @@ def linear_backward_dx_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dx[..., k] = sum[n](dy[..., n] * w[n, k])
         dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -835,6 +857,7 @@ def linear_backward_dx_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx[..., k] = sum[n](dy[..., n] * w[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -862,6 +885,7 @@ def linear_backward_dx_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx[..., k] = sum[n](dy[..., n] * w[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -886,6 +910,7 @@ def linear_backward_dx_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
+    # dx[..., k] = sum[n](dy[..., n] * w[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dx_sum += tl.load(
@@ -907,6 +932,7 @@ def linear_backward_dw_tf32x3(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K2, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -951,6 +977,7 @@ def linear_backward_dw_left_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K2, BLOCK_K):
             x = x_tiles.load([start, first_n]).T if X_TURNED else x_tiles.load([first_n, start])
@@ -989,6 +1016,7 @@ def linear_backward_dw_right_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1027,6 +1055,7 @@ def linear_backward_dw_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K2, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1060,6 +1089,7 @@ def linear_backward_dw_strips(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dw_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         dw_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1109,6 +1139,7 @@ def linear_backward_dw_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # dw[n, k] = sum[...](dy[..., n] * x[..., k])
         dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1133,6 +1164,7 @@ def linear_backward_dw_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dw[n, k] = sum[...](dy[..., n] * x[..., k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K2, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1160,6 +1192,7 @@ def linear_backward_dw_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dw[n, k] = sum[...](dy[..., n] * x[..., k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1184,6 +1217,7 @@ def linear_backward_dw_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < N) & (n < K)
+    # dw[n, k] = sum[...](dy[..., n] * x[..., k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dw_sum += tl.load(
@@ -1204,6 +1238,7 @@ def linear_backward_db_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < cols)
     dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside, other=0.0).to(COMPUTE)
+    # db[n] = sum[...](dy[..., n])
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db, mask=row < N)
 
@@ -1217,6 +1252,7 @@ def linear_backward_db_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # db[n] = sum[...](dy[..., n])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1239,6 +1275,7 @@ def linear_backward_db_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
+    # db[n] = sum[...](dy[..., n])
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1263,6 +1300,7 @@ def linear_backward_db_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
+    # db[n] = sum[...](dy[..., n])
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
 

@@ -31,6 +31,7 @@ def linear_gelu_tf32x3(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -57,6 +58,7 @@ def linear_gelu_tf32x3(
                 inside = (m < M) & (n < N)
                 acc = acc_quarters[quarter]
                 b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+                # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
                 y = lib.times_ndtr(acc + b, HALF)
                 if y_tiles is None:
                     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -78,6 +80,7 @@ def linear_gelu_left_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
@@ -98,6 +101,7 @@ def linear_gelu_left_ahead(
             inside = (m < M) & (n < N)
             acc = acc_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -119,6 +123,7 @@ def linear_gelu_right_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -138,6 +143,7 @@ def linear_gelu_right_ahead(
             inside = (m < M) & (n < N)
             acc = acc_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -159,6 +165,7 @@ def linear_gelu_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -173,6 +180,7 @@ def linear_gelu_persistent(
             inside = (m < M) & (n < N)
             acc = acc_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -194,6 +202,7 @@ def linear_gelu_strips(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -221,6 +230,7 @@ def linear_gelu_strips(
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -245,6 +255,7 @@ def linear_gelu_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -270,6 +281,7 @@ def linear_gelu_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -278,6 +290,7 @@ def linear_gelu_tiles(
         acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
     y = lib.times_ndtr(acc + b, HALF)
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -297,6 +310,7 @@ def linear_gelu_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -319,12 +333,14 @@ def linear_gelu_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
+    # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         acc += tl.load(
             acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
         )
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
     y = lib.times_ndtr(acc + b, HALF)
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -607,6 +623,7 @@ def linear_gelu_forward_tf32x3(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -637,6 +654,7 @@ def linear_gelu_forward_tf32x3(
                 else:
                     acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
                 b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+                # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
                 y = lib.times_ndtr(acc + b, HALF)
                 if y_tiles is None:
                     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -659,6 +677,7 @@ def linear_gelu_forward_left_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
@@ -683,6 +702,7 @@ def linear_gelu_forward_left_ahead(
             else:
                 acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -705,6 +725,7 @@ def linear_gelu_forward_right_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -728,6 +749,7 @@ def linear_gelu_forward_right_ahead(
             else:
                 acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -750,6 +772,7 @@ def linear_gelu_forward_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -768,6 +791,7 @@ def linear_gelu_forward_persistent(
             else:
                 acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -790,6 +814,7 @@ def linear_gelu_forward_strips(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         acc_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -821,6 +846,7 @@ def linear_gelu_forward_strips(
             else:
                 acc_kept_tiles.store([first_row, first_n], acc.to(acc_kept_tiles.dtype))
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
             y = lib.times_ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -845,6 +871,7 @@ def linear_gelu_forward_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # acc[m, n] = sum[k](x[m, k] * w[n, k])
         acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -871,6 +898,7 @@ def linear_gelu_forward_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -880,6 +908,7 @@ def linear_gelu_forward_tiles(
     inside = (m < M) & (n < N)
     tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
     y = lib.times_ndtr(acc + b, HALF)
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -899,6 +928,7 @@ def linear_gelu_forward_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -921,6 +951,7 @@ def linear_gelu_forward_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
+    # acc[m, n] = sum[k](x[m, k] * w[n, k])
     acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         acc += tl.load(
@@ -928,6 +959,7 @@ def linear_gelu_forward_combine(
         )
     tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
     y = lib.times_ndtr(acc + b, HALF)
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -1224,6 +1256,7 @@ def linear_gelu_backward_dx_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1265,6 +1298,7 @@ def linear_gelu_backward_dx_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1302,6 +1336,7 @@ def linear_gelu_backward_dx_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
+    # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dx_sum += tl.load(
@@ -1325,6 +1360,7 @@ def linear_gelu_backward_dw_tiles(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     b = tl.load(b_ptr + m * b_m, mask=m < N).to(COMPUTE)
+    # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, M, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1366,6 +1402,7 @@ def linear_gelu_backward_dw_parts(
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     b = tl.load(b_ptr + m * b_m, mask=m < N).to(COMPUTE)
+    # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1402,6 +1439,7 @@ def linear_gelu_backward_dw_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < N) & (n < K)
+    # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dw_sum += tl.load(
@@ -1429,6 +1467,9 @@ def linear_gelu_backward_db_rows(
         COMPUTE
     )
     b = tl.load(b_ptr + row * b_row, mask=row < N).to(COMPUTE)
+    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
+    #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
+    #     (acc_kept[m, n] + b[n]))))
     db = tl.sum(
         tl.where(
             inside,
@@ -1456,6 +1497,9 @@ def linear_gelu_backward_db_loop(
     N, dy_col = N // WIDE * WIDE, dy_col // WIDE * WIDE
     acc_kept_col = acc_kept_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
+    #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
+    #     (acc_kept[m, n] + b[n]))))
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, M, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1491,6 +1535,9 @@ def linear_gelu_backward_db_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, M)
+    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
+    #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
+    #     (acc_kept[m, n] + b[n]))))
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1526,6 +1573,9 @@ def linear_gelu_backward_db_finish(
     db_sum_parts = tl.load(
         db_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
+    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n]
+    #     + b[n]) * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) *
+    #     (acc_kept[m, n] + b[n]))))
     db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
     tl.store(db_ptr + row * db_row, db_sum, mask=row < N)
 

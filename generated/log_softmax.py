@@ -32,9 +32,12 @@ def log_softmax_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    # z[..., d] = x[..., d] - m[...]
     z = x - m
     log_y_sum = tl.log(tl.sum(lib.exp(z), 1, keep_dims=True))
+    # y[..., d] = z[..., d] - log(sum[k](exp(z[..., k])))
     y = z - log_y_sum
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -49,6 +52,8 @@ def log_softmax_loop(
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](exp(z[..., d]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
@@ -69,7 +74,9 @@ def log_softmax_loop(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # z[..., d] = x[..., d] - m[...]
         z = x - m
+        # y[..., d] = z[..., d] - log(sum[k](exp(z[..., k])))
         y = z - log_y_sum
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -95,6 +102,8 @@ def log_softmax_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
+        # m[...] = max[d](x[..., d])
+        # y_sum[...] = sum[d](exp(z[..., d]))
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
@@ -134,7 +143,9 @@ def log_softmax_relay(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # z[..., d] = x[..., d] - m[...]
         z = x - m
+        # y[..., d] = z[..., d] - log(sum[k](exp(z[..., k])))
         y = z - log_y_sum
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -151,6 +162,8 @@ def log_softmax_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](exp(z[..., d]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -182,6 +195,8 @@ def log_softmax_finish(
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](exp(z[..., d]))
     m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
     y_sum = lib.shift_sumexp(m, y_sum, m, D)
     log_y_sum = tl.log(y_sum)
@@ -189,7 +204,9 @@ def log_softmax_finish(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        # z[..., d] = x[..., d] - m[...]
         z = x - m
+        # y[..., d] = z[..., d] - log(sum[k](exp(z[..., k])))
         y = z - log_y_sum
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -395,12 +412,18 @@ def log_softmax_backward_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    # z[..., d] = x[..., d] - m[...]
     z = x - m
+    # y_sum[...] = sum[k](exp(z[..., k]))
     y_sum = tl.sum(lib.exp(z, HALF), 1, keep_dims=True)
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    # dy_log_sum[...] = sum[d](dy[..., d])
     dy_log_sum = tl.sum(dy, 1, keep_dims=True)
+    # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])
     dy_sum = -(dy_log_sum / y_sum)
+    # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
     dx = dy + dy_sum * lib.exp(z, HALF)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -416,8 +439,11 @@ def log_softmax_backward_loop(
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[k](exp(z[..., k]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dy_log_sum[...] = sum[d](dy[..., d])
     dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -438,6 +464,7 @@ def log_softmax_backward_loop(
         dy_log_sum_acc += dy
     y_sum = lib.shift_sumexp(m, y_sum, m, D)
     dy_log_sum = tl.sum(dy_log_sum_acc, 1, keep_dims=True)
+    # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])
     dy_sum = -(dy_log_sum / y_sum)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -445,10 +472,12 @@ def log_softmax_backward_loop(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # z[..., d] = x[..., d] - m[...]
         z = x - m
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
         dx = dy + dy_sum * lib.exp(z, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -474,8 +503,11 @@ def log_softmax_backward_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
+        # m[...] = max[d](x[..., d])
+        # y_sum[...] = sum[k](exp(z[..., k]))
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        # dy_log_sum[...] = sum[d](dy[..., d])
         dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         x = tl.load(
             x_ptr + row * x_row + col * x_col,
@@ -528,14 +560,17 @@ def log_softmax_backward_relay(
             other=0.0,
         )
         dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
+        # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])
         dy_sum = -(dy_log_sum / y_sum)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # z[..., d] = x[..., d] - m[...]
         z = x - m
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
         dx = dy + dy_sum * lib.exp(z, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -554,8 +589,11 @@ def log_softmax_backward_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[k](exp(z[..., k]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    # dy_log_sum[...] = sum[d](dy[..., d])
     dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -594,19 +632,25 @@ def log_softmax_backward_finish(
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[k](exp(z[..., k]))
     m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
     y_sum = lib.shift_sumexp(m, y_sum, m, D)
     dy_log_sum_parts = tl.load(
         dy_log_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dy_log_sum[...] = sum[d](dy[..., d])
     dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
+    # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])
     dy_sum = -(dy_log_sum / y_sum)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        # z[..., d] = x[..., d] - m[...]
         z = x - m
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
         dx = dy + dy_sum * lib.exp(z, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

@@ -32,8 +32,11 @@ def logsumexp_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
+    # y[...] = shift[...] + log(sum[d](exp(x[..., d] - shift[...])))
     y = shift + tl.log(tl.sum(tl.where(inside, lib.exp(x - shift), 0.0), 1, keep_dims=True))
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
@@ -47,6 +50,8 @@ def logsumexp_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
@@ -54,8 +59,10 @@ def logsumexp_loop(
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x)
+    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
     y_sum = lib.shift_sumexp(m, y_sum, shift, D)
+    # y[...] = shift[...] + log(sum[d](exp(x[..., d] - shift[...])))
     y = shift + tl.log(y_sum)
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
@@ -72,6 +79,8 @@ def logsumexp_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -97,9 +106,13 @@ def logsumexp_finish(
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
+    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
     y_sum = lib.shift_sumexp(m, y_sum, shift, D)
+    # y[...] = shift[...] + log(sum[d](exp(x[..., d] - shift[...])))
     y = shift + tl.log(y_sum)
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
@@ -271,11 +284,16 @@ def logsumexp_backward_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
+    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     y_sum = tl.sum(tl.where(inside, lib.exp(x - shift, HALF), 0.0), 1, keep_dims=True)
     dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
+    # dy_sum[...] = dy[...] / y_sum[...]
     dy_sum = dy / y_sum
+    # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
     dx = dy_sum * lib.exp(x - shift, HALF)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -291,6 +309,8 @@ def logsumexp_backward_loop(
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     dx_row = dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
@@ -303,9 +323,11 @@ def logsumexp_backward_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         m, y_sum = lib.take_sumexp(m, y_sum, x, HALF)
+    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
     y_sum = lib.shift_sumexp(m, y_sum, shift, D)
     dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
+    # dy_sum[...] = dy[...] / y_sum[...]
     dy_sum = dy / y_sum
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -313,6 +335,7 @@ def logsumexp_backward_loop(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
         dx = dy_sum * lib.exp(x - shift, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -338,6 +361,8 @@ def logsumexp_backward_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
+        # m[...] = max[d](x[..., d])
+        # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
@@ -372,13 +397,16 @@ def logsumexp_backward_relay(
             y_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
         )
         m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
+        # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
         shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
         y_sum = lib.shift_sumexp(m, y_sum, shift, D)
         dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
+        # dy_sum[...] = dy[...] / y_sum[...]
         dy_sum = dy / y_sum
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
         dx = dy_sum * lib.exp(x - shift, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -395,6 +423,8 @@ def logsumexp_backward_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -427,15 +457,20 @@ def logsumexp_backward_finish(
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](exp(x[..., d] - shift[...]))
     m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
+    # shift[...] = detach(where(isfinite(m[...]), m[...], 0.0))
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
     y_sum = lib.shift_sumexp(m, y_sum, shift, D)
     dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
+    # dy_sum[...] = dy[...] / y_sum[...]
     dy_sum = dy / y_sum
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        # dx[..., d] = dy_sum[...] * exp(x[..., d] - shift[...])
         dx = dy_sum * lib.exp(x - shift, HALF)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

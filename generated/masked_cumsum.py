@@ -35,6 +35,7 @@ def masked_cumsum_scan(
         mask = tl.load(mask_ptr + row * mask_row + col * mask_col, mask=inside)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         y_sum_term = tl.where(inside, tl.where(mask, x, 0.0), 0.0)
+        # y[..., d] = sum[k <= d](where(mask[..., k], x[..., k], 0.0))
         y_sum = carry + tl.cumsum(y_sum_term, 1)
         tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(y_sum_term, 1, keep_dims=True)
@@ -52,6 +53,7 @@ def masked_cumsum_part(
     x_row = x_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[..., d] = sum[k <= d](where(mask[..., k], x[..., k], 0.0))
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -87,6 +89,7 @@ def masked_cumsum_finish(
         mask = tl.load(mask_ptr + row * mask_row + col * mask_col, mask=inside)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         y_sum_term = tl.where(inside, tl.where(mask, x, 0.0), 0.0)
+        # y[..., d] = sum[k <= d](where(mask[..., k], x[..., k], 0.0))
         y_sum = carry + tl.cumsum(y_sum_term, 1)
         tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(y_sum_term, 1, keep_dims=True)
@@ -257,8 +260,10 @@ def masked_cumsum_backward_scan(
         col = last - start + turned
         inside = (row < rows) & (col < D)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        # dy_where[..., k < D] = sum[d >= k](dy[..., d])
         dy_where = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
         mask = tl.load(mask_ptr + row * mask_row + col * mask_col, mask=inside)
+        # dx[..., k] = where(mask[..., k], dy_where[..., k], 0.0)
         dx = tl.where(mask, dy_where, 0.0)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)
@@ -275,6 +280,7 @@ def masked_cumsum_backward_part(
     D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # dy_where[..., k < D] = sum[d >= k](dy[..., d])
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -312,8 +318,10 @@ def masked_cumsum_backward_finish(
         col = last - start + turned
         inside = (row < rows) & (col < D)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        # dy_where[..., k < D] = sum[d >= k](dy[..., d])
         dy_where = carry + (dy + lib.sums_behind(dy, 0.0, RUN))
         mask = tl.load(mask_ptr + row * mask_row + col * mask_col, mask=inside)
+        # dx[..., k] = where(mask[..., k], dy_where[..., k], 0.0)
         dx = tl.where(mask, dy_where, 0.0)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)

@@ -28,6 +28,7 @@ def matmul_tf32x3(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, K, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -72,6 +73,7 @@ def matmul_left_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, K, BLOCK_K):
             b = b_tiles.load([start, first_n]).T if B_TURNED else b_tiles.load([first_n, start])
@@ -110,6 +112,7 @@ def matmul_right_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
@@ -148,6 +151,7 @@ def matmul_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
@@ -181,6 +185,7 @@ def matmul_strips(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -230,6 +235,7 @@ def matmul_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # y[m, n] = sum[k](a[m, k] * b[k, n])
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
@@ -254,6 +260,7 @@ def matmul_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # y[m, n] = sum[k](a[m, k] * b[k, n])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -279,6 +286,7 @@ def matmul_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # y[m, n] = sum[k](a[m, k] * b[k, n])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -301,6 +309,7 @@ def matmul_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
+    # y[m, n] = sum[k](a[m, k] * b[k, n])
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         y_sum += tl.load(
@@ -569,6 +578,7 @@ def matmul_backward_da_tf32x3(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, N, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -613,6 +623,7 @@ def matmul_backward_da_left_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, N, BLOCK_K):
             b = b_tiles.load([start, first_n]).T if B_TURNED else b_tiles.load([first_n, start])
@@ -651,6 +662,7 @@ def matmul_backward_da_right_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -689,6 +701,7 @@ def matmul_backward_da_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, N, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -722,6 +735,7 @@ def matmul_backward_da_strips(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         da_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -771,6 +785,7 @@ def matmul_backward_da_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # da[m, k] = sum[n](dy[m, n] * b[k, n])
         da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -795,6 +810,7 @@ def matmul_backward_da_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # da[m, k] = sum[n](dy[m, n] * b[k, n])
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -822,6 +838,7 @@ def matmul_backward_da_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # da[m, k] = sum[n](dy[m, n] * b[k, n])
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -846,6 +863,7 @@ def matmul_backward_da_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
+    # da[m, k] = sum[n](dy[m, n] * b[k, n])
     da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         da_sum += tl.load(
@@ -867,6 +885,7 @@ def matmul_backward_db_tf32x3(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for first_k in range(0, M, TERMS):
             # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
@@ -908,6 +927,7 @@ def matmul_backward_db_left_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(0, M, BLOCK_K):
             a = a_tiles.load([start, first_n]).T if A_TURNED else a_tiles.load([first_n, start])
@@ -943,6 +963,7 @@ def matmul_backward_db_right_ahead(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -978,6 +999,7 @@ def matmul_backward_db_persistent(
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, M, BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1008,6 +1030,7 @@ def matmul_backward_db_strips(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * 3 * BLOCK_M, tile_n * BLOCK_N
+        # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         db_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
@@ -1054,6 +1077,7 @@ def matmul_backward_db_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # db[k, n] = sum[m](dy[m, n] * a[m, k])
         db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
             dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
@@ -1078,6 +1102,7 @@ def matmul_backward_db_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # db[k, n] = sum[m](dy[m, n] * a[m, k])
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, M, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1105,6 +1130,7 @@ def matmul_backward_db_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # db[k, n] = sum[m](dy[m, n] * a[m, k])
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1129,6 +1155,7 @@ def matmul_backward_db_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < N) & (n < K)
+    # db[k, n] = sum[m](dy[m, n] * a[m, k])
     db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         db_sum += tl.load(

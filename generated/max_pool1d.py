@@ -37,6 +37,7 @@ def max_pool1d_channels(
     x_l0 = p * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             x_l = x_l0 + (i * stride + r * dil)
@@ -82,6 +83,7 @@ def max_pool1d_runs(
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         x_line = ()
         for a in tl.static_range(FIRST, LAST + 1):
@@ -121,6 +123,7 @@ def max_pool1d_window(
     x_l0 = p * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             x_l = x_l0 + ((i * BLOCK) * stride + r * dil)
@@ -156,6 +159,7 @@ def max_pool1d_box(
     inside = (row < rows) & (col < P)
     n = row // C
     c = row % C
+    # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for r in range(win):
         x_l = col * stride + r * dil - pad
@@ -395,6 +399,7 @@ def max_pool1d_backward_y_at_channels(
     x_l0 = p * stride - pad
     y_ats = ()
     for i in tl.static_range(STEPS):
+        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
@@ -441,6 +446,7 @@ def max_pool1d_backward_y_at_runs(
     y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), WIDE_Y_AT)
     y_ats = ()
     for i in tl.static_range(STEPS):
+        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         x_line = ()
@@ -481,6 +487,7 @@ def max_pool1d_backward_y_at_window(
     x_l0 = p * stride - pad
     y_ats = ()
     for i in tl.static_range(STEPS):
+        # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
@@ -517,6 +524,7 @@ def max_pool1d_backward_y_at_box(
     inside = (row < rows) & (col < P)
     n = row // C
     c = row % C
+    # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r2 in range(win):
@@ -550,6 +558,8 @@ def max_pool1d_backward_dx_box(
     inside = (row < rows) & (col < L)
     n = row // C
     c = row % C
+    # dx[n, c, l] = sum[r < win](where(r == (y_at[n, c, (l + pad - r * dil) / stride]
+    #     else -1), dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
         dy_p_num = col + pad - r * dil

@@ -38,6 +38,8 @@ def max_pool2d_channels(
     x_w0 = q * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for s in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -91,6 +93,8 @@ def max_pool2d_runs(
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -136,6 +140,8 @@ def max_pool2d_window(
     x_w0 = q * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -178,6 +184,8 @@ def max_pool2d_box(
     n = row // CP
     c = row // P % C
     p = row % P
+    # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for r in range(win):
         for s in range(win):
@@ -424,6 +432,8 @@ def max_pool2d_backward_y_at_channels(
     x_w0 = q * stride - pad
     y_ats = ()
     for i in tl.static_range(STEPS):
+        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
@@ -477,6 +487,8 @@ def max_pool2d_backward_y_at_runs(
     y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), WIDE_Y_AT)
     y_ats = ()
     for i in tl.static_range(STEPS):
+        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
@@ -522,6 +534,8 @@ def max_pool2d_backward_y_at_window(
     x_w0 = q * stride - pad
     y_ats = ()
     for i in tl.static_range(STEPS):
+        # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+        #     q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
@@ -564,6 +578,8 @@ def max_pool2d_backward_y_at_box(
     n = row // CP
     c = row // P % C
     p = row % P
+    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
+    #     q * stride + s - pad] else -inf)
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for r2 in range(win):
@@ -601,6 +617,9 @@ def max_pool2d_backward_dx_box(
     n = row // CH
     c = row // H % C
     h = row % H
+    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else -1), dy[n, c,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(win):
         for s in range(win):

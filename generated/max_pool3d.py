@@ -43,6 +43,8 @@ def max_pool3d_channels(
     x_w0 = q * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
+        #     p * stride + r - pad, q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for s in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -117,6 +119,8 @@ def max_pool3d_runs(
     y_3 = tl.multiple_of(tl.cast(y_3, tl.int64), WIDE_Y)
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
+        #     p * stride + r - pad, q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -173,6 +177,8 @@ def max_pool3d_window(
     x_w0 = q * stride - pad
     ys = ()
     for i in tl.static_range(STEPS):
+        # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
+        #     p * stride + r - pad, q * stride + s - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             y_max_line = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -225,6 +231,8 @@ def max_pool3d_box(
     c = row // OP % C
     o = row // P % O
     p = row % P
+    # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
+    #     p * stride + r - pad, q * stride + s - pad] else -inf)
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for k in range(win):
         for r in range(win):
@@ -497,6 +505,8 @@ def max_pool3d_backward_y_at_channels(
     x_w0 = q * stride - pad
     y_ats = ()
     for i in tl.static_range(STEPS):
+        # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k2 in tl.static_range(win):
@@ -577,6 +587,8 @@ def max_pool3d_backward_y_at_runs(
     y_at_3 = tl.multiple_of(tl.cast(y_at_3, tl.int64), WIDE_Y_AT)
     y_ats = ()
     for i in tl.static_range(STEPS):
+        # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k2 in tl.static_range(win):
@@ -639,6 +651,8 @@ def max_pool3d_backward_y_at_window(
     x_w0 = q * stride - pad
     y_ats = ()
     for i in tl.static_range(STEPS):
+        # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
+        #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k2 in tl.static_range(win):
@@ -697,6 +711,8 @@ def max_pool3d_backward_y_at_box(
     c = row // OP % C
     o = row // P % O
     p = row % P
+    # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
+    #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
     for k2 in range(win):
@@ -749,6 +765,10 @@ def max_pool3d_backward_dx_box(
     c = row // DH % C
     d = row // H % D
     h = row % H
+    # dx[n, c, d, h, w] = sum[k < win, r < win, s < win](where(k * win * win + r * win +
+    #     s == (y_at[n, c, (d + pad - k) / stride, (h + pad - r) / stride,
+    #     (w + pad - s) / stride] else -1), dy[n, c, (d + pad - k) / stride,
+    #     (h + pad - r) / stride, (w + pad - s) / stride] else 0.0, 0))
     dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for k in range(win):
         for r in range(win):

@@ -30,8 +30,10 @@ def max_with_index_float_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # v[n] = max[d](x[n, d])
     v = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     tl.store(v_ptr + row * v_row, v, mask=row < N)
+    # i[n] = argmax[d](x[n, d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     i = i.to(tl.int64)
@@ -48,7 +50,9 @@ def max_with_index_float_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # v[n] = max[d](x[n, d])
     v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
@@ -76,7 +80,9 @@ def max_with_index_float_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # v[n] = max[d](x[n, d])
     v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -107,6 +113,7 @@ def max_with_index_float_finish(
     v_max_parts = tl.load(
         v_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
+    # v[n] = max[d](x[n, d])
     v_max = tl.reduce(v_max_parts, 1, lib.nan_max, keep_dims=True)
     i_bests = tl.load(
         i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
@@ -114,6 +121,7 @@ def max_with_index_float_finish(
     i_ats = tl.load(
         i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
+    # i[n] = argmax[d](x[n, d])
     i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     tl.store(i_ptr + row * i_row, i, mask=row < N)
     tl.store(v_ptr + row * v_row, v_max, mask=row < N)
@@ -131,8 +139,10 @@ def max_with_index_int_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+    # v[n] = max[d](x[n, d])
     v = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
     tl.store(v_ptr + row * v_row, v, mask=row < N)
+    # i[n] = argmax[d](x[n, d])
     i_value = tl.where(inside, x, LOWEST)
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((i_value, place), 1, lib.first_max, keep_dims=True)
@@ -150,7 +160,9 @@ def max_with_index_int_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # v[n] = max[d](x[n, d])
     v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
+    # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
@@ -178,7 +190,9 @@ def max_with_index_int_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # v[n] = max[d](x[n, d])
     v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
+    # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -205,6 +219,7 @@ def max_with_index_int_finish(
     v_parts = tl.load(
         v_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
     )
+    # v[n] = max[d](x[n, d])
     v = tl.max(v_parts, 1, keep_dims=True)
     i_bests = tl.load(
         i_best_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
@@ -212,6 +227,7 @@ def max_with_index_int_finish(
     i_ats = tl.load(
         i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
+    # i[n] = argmax[d](x[n, d])
     i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     tl.store(v_ptr + row * v_row, v, mask=row < N)
     tl.store(i_ptr + row * i_row, i, mask=row < N)
@@ -522,6 +538,7 @@ def max_with_index_backward_v_at_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # v_at[n] = argmax[d](x[n, d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     v_at_best, v_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     v_at = v_at.to(tl.int64)
@@ -538,6 +555,7 @@ def max_with_index_backward_v_at_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # v_at[n] = argmax[d](x[n, d])
     v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
@@ -562,6 +580,7 @@ def max_with_index_backward_v_at_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # v_at[n] = argmax[d](x[n, d])
     v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -589,6 +608,7 @@ def max_with_index_backward_v_at_finish(
     v_at_ats = tl.load(
         v_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
+    # v_at[n] = argmax[d](x[n, d])
     v_at_best, v_at = tl.reduce((v_at_bests, v_at_ats), 1, lib.first_max, keep_dims=True)
     tl.store(v_at_ptr + row * v_at_row, v_at, mask=row < N)
 
@@ -607,6 +627,7 @@ def max_with_index_backward_dx_tile(
     inside = (row < N) & (col < D)
     v_at = tl.load(v_at_ptr + row * v_at_row, mask=row < N)
     dv = tl.load(dv_ptr + row * dv_row, mask=row < N).to(COMPUTE)
+    # dx[n, d] = where(d == v_at[n], dv[n], 0.0)
     dx = tl.where(col == v_at, dv, 0.0)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

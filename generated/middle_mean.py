@@ -33,6 +33,7 @@ def middle_mean_rows(
     inside = (row < D) & (col < M)
     bd = outer * D + row
     x = tl.load(x_ptr + outer * x_b + col * x_col + row * x_d, mask=inside, other=0.0).to(COMPUTE)
+    # y[b, d] = mean[m](x[b, m, d])
     y = tl.sum(x, 1, keep_dims=True) / M
     tl.store(y_ptr + bd * y_row, y, mask=row < D)
 
@@ -50,6 +51,7 @@ def middle_mean_loop(
     outer = (tl.program_id(0) // tiles).to(tl.int64)
     row = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     bd = outer * D + row
+    # y[b, d] = mean[m](x[b, m, d])
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, M, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -79,6 +81,7 @@ def middle_mean_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, M)
     bd = outer * D + row
+    # y[b, d] = mean[m](x[b, m, d])
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -106,6 +109,7 @@ def middle_mean_finish(
     y_sum_parts = tl.load(
         y_sum_part_ptr + bd * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
+    # y[b, d] = mean[m](x[b, m, d])
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
     y = y_sum / M
     tl.store(y_ptr + bd * y_row, y, mask=row < D)
@@ -286,6 +290,7 @@ def middle_mean_backward_strided(
         dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
         mask=inside,
     ).to(COMPUTE)
+    # dx[b, m, d] = dy[b, d] / M
     dx = dy / M
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,

@@ -29,6 +29,8 @@ def moe_linear_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # y[m, n] = sum[e < E, k](where(m >= off[e] and off[e + 1] > m, x[m, k] *
+    #     w[e, k, n], 0))
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # Which segments may have rows of this tile: of sorted ones these are neighbours.
     first_m = tile_m * BLOCK_M
@@ -222,6 +224,8 @@ def moe_linear_backward_dx_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx[m, k] = sum[n, e < E](where(m >= off[e] and off[e + 1] > m, dy[m, n] *
+    #     w[e, k, n], 0))
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     # Which segments may have rows of this tile: of sorted ones these are neighbours.
     first_m = tile_m * BLOCK_M
@@ -274,6 +278,7 @@ def moe_linear_backward_dw_tiles(
     off2 = tl.load(off_ptr + off_at0 * off_0).to(tl.int64)
     first = tl.maximum(0, off).to(tl.int32)
     stop = tl.minimum(M, off2).to(tl.int32)
+    # dw[e, k, n] = sum[off[e] <= m < off[e + 1]](dy[m, n] * x[m, k])
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(first // BLOCK_K * BLOCK_K, stop, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)

@@ -30,6 +30,7 @@ def mse_rows(
     inside = (row < 1) & (col < cols)
     x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
     t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
+    # loss = mean[...]((x[...] - t[...]) ** 2)
     t2 = x - t
     loss = tl.sum(t2 * t2, 1, keep_dims=True) / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
@@ -44,6 +45,7 @@ def mse_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # loss = mean[...]((x[...] - t[...]) ** 2)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -69,6 +71,7 @@ def mse_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
+    # loss = mean[...]((x[...] - t[...]) ** 2)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -95,6 +98,7 @@ def mse_finish(
     loss_sum_parts = tl.load(
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # loss = mean[...]((x[...] - t[...]) ** 2)
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
     loss = loss_sum / batch
     tl.store(loss_ptr + row, loss, mask=row < 1)
@@ -271,11 +275,14 @@ def mse_backward_flat_block(
 ):
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    # batch_ = sum[...](1)
     batch_ = batch
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     t_ = tl.load(t_ptr + i * t_i, mask=inside).to(COMPUTE)
+    # dx[...] = dloss / batch_ * (2.0 * (x[...] - t_[...]))
     dx = dloss / batch_.to(COMPUTE) * (2.0 * (x - t_))
     tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+    # dt[...] = -(dloss / batch_ * (2.0 * (x[...] - t_[...])))
     dt = -(dloss / batch_.to(COMPUTE) * (2.0 * (x - t_)))
     tl.store(dt_ptr + i * dt_i, dt, mask=inside)
 
@@ -347,6 +354,7 @@ def mse_backward_strided(
     inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
     inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     dloss = lib.scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    # batch_ = sum[...](1)
     batch_ = batch
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
@@ -354,12 +362,14 @@ def mse_backward_strided(
     t_ = tl.load(
         t_ptr + outer_at * t_outer_at + middle_at * t_middle_at + inner_at * t_inner_at, mask=inside
     ).to(COMPUTE)
+    # dx[...] = dloss / batch_ * (2.0 * (x[...] - t_[...]))
     dx = dloss / batch_.to(COMPUTE) * (2.0 * (x - t_))
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
         dx,
         mask=inside,
     )
+    # dt[...] = -(dloss / batch_ * (2.0 * (x[...] - t_[...])))
     dt = -(dloss / batch_.to(COMPUTE) * (2.0 * (x - t_)))
     tl.store(
         dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,

@@ -21,6 +21,7 @@ from tritongen import lib, runtime
 def relu_flat_block(x_ptr, y_ptr, x_i, y_i, COMPUTE: tl.constexpr, i, inside):
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    # y[...] = max(x[...], 0.0)
     y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(y_ptr + i * y_i, y, mask=inside)
 
@@ -57,6 +58,7 @@ def relu_strided(
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
+    # y[...] = max(x[...], 0.0)
     y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(
         y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at,
@@ -185,6 +187,7 @@ def relu_backward_flat_block(
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
+    # dx[...] = where(x[...] < 0.0, 0.0, dy[...] * where(x[...] == 0.0, 0.5, 1.0))
     dx = tl.where(x < 0.0, 0.0, dy * tl.where(x == 0.0, 0.5, 1.0))
     tl.store(dx_ptr + i * dx_i, dx, mask=inside)
 
@@ -229,6 +232,7 @@ def relu_backward_strided(
         dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
         mask=inside,
     ).to(COMPUTE)
+    # dx[...] = where(x[...] < 0.0, 0.0, dy[...] * where(x[...] == 0.0, 0.5, 1.0))
     dx = tl.where(x < 0.0, 0.0, dy * tl.where(x == 0.0, 0.5, 1.0))
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,

@@ -37,6 +37,7 @@ def reverse_cumsum_scan(
         col = last - start + turned
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        # y[..., d] = sum[k >= d](x[..., k])
         y_sum = carry + (x + lib.sums_behind(x, 0.0, RUN))
         tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
@@ -53,6 +54,7 @@ def reverse_cumsum_part(
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[..., d] = sum[k >= d](x[..., k])
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -87,6 +89,7 @@ def reverse_cumsum_finish(
         col = last - start + turned
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        # y[..., d] = sum[k >= d](x[..., k])
         y_sum = carry + (x + lib.sums_behind(x, 0.0, RUN))
         tl.store(y_ptr + row * y_row + col * y_col, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
@@ -244,6 +247,7 @@ def reverse_cumsum_backward_scan(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        # dx[..., k] = sum[d <= k](dy[..., d])
         dx_sum = carry + tl.cumsum(dy, 1)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx_sum, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)
@@ -260,6 +264,7 @@ def reverse_cumsum_backward_part(
     D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # dx[..., k] = sum[d <= k](dy[..., d])
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -290,6 +295,7 @@ def reverse_cumsum_backward_finish(
         col = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        # dx[..., k] = sum[d <= k](dy[..., d])
         dx_sum = carry + tl.cumsum(dy, 1)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx_sum, mask=inside)
         carry += tl.sum(dy, 1, keep_dims=True)

@@ -33,9 +33,11 @@ def rms_norm_rows(
     inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # ms[...] = mean[d](x[..., d] ** 2)
     ms = tl.sum(x * x, 1, keep_dims=True) / D
     rsqrt_ms = lib.rsqrt(ms + eps)
     gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
+    # y[..., d] = x[..., d] * rsqrt(ms[...] + eps) * gain[d]
     y = x * rsqrt_ms * gain
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -52,6 +54,7 @@ def rms_norm_loop(
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # ms[...] = mean[d](x[..., d] ** 2)
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -70,6 +73,7 @@ def rms_norm_loop(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
+        # y[..., d] = x[..., d] * rsqrt(ms[...] + eps) * gain[d]
         y = x * rsqrt_ms * gain
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -96,6 +100,7 @@ def rms_norm_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
+        # ms[...] = mean[d](x[..., d] ** 2)
         ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
@@ -130,6 +135,7 @@ def rms_norm_relay(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
+        # y[..., d] = x[..., d] * rsqrt(ms[...] + eps) * gain[d]
         y = x * rsqrt_ms * gain
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -146,6 +152,7 @@ def rms_norm_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # ms[...] = mean[d](x[..., d] ** 2)
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -176,6 +183,7 @@ def rms_norm_finish(
     ms_sum_parts = tl.load(
         ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # ms[...] = mean[d](x[..., d] ** 2)
     ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
     ms = ms_sum / D
     rsqrt_ms = lib.rsqrt(ms + eps)
@@ -184,6 +192,7 @@ def rms_norm_finish(
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
+        # y[..., d] = x[..., d] * rsqrt(ms[...] + eps) * gain[d]
         y = x * rsqrt_ms * gain
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -416,16 +425,22 @@ def rms_norm_backward_ms_sum_rows(
     inside = (row < rows) & (col < D)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    # ms[...] = mean[d](x[..., d] ** 2)
     ms_sum = tl.sum(x * x, 1, keep_dims=True)
     tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=row < rows)
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
     gain = tl.load(gain_ptr + col * gain_col, mask=col < D, other=0.0).to(COMPUTE)
+    # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
     dy_rsqrt = tl.sum(dy * gain * x, 1, keep_dims=True)
     tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
     ms = ms_sum / D
+    # y_rsqrt[...] = rsqrt(ms[...] + eps)
     y_rsqrt = lib.rsqrt(ms + eps)
+    # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
     dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
     div_dms = dms / D
+    # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
+    #     x[..., d])
     dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -443,7 +458,9 @@ def rms_norm_backward_ms_sum_loop(
     dy_row, dx_row = dy_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # ms[...] = mean[d](x[..., d] ** 2)
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
     dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -463,7 +480,9 @@ def rms_norm_backward_ms_sum_loop(
     ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
     dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
     ms = ms_sum / D
+    # y_rsqrt[...] = rsqrt(ms[...] + eps)
     y_rsqrt = lib.rsqrt(ms + eps)
+    # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
     dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
     div_dms = dms / D
     tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=row < rows)
@@ -478,6 +497,8 @@ def rms_norm_backward_ms_sum_loop(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
+        #     x[..., d])
         dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -505,7 +526,9 @@ def rms_norm_backward_ms_sum_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
+        # ms[...] = mean[d](x[..., d] ** 2)
         ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
         dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
@@ -554,7 +577,9 @@ def rms_norm_backward_ms_sum_relay(
         )
         dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
         ms = ms_sum / D
+        # y_rsqrt[...] = rsqrt(ms[...] + eps)
         y_rsqrt = lib.rsqrt(ms + eps)
+        # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
         dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
         div_dms = dms / D
         tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
@@ -566,6 +591,8 @@ def rms_norm_backward_ms_sum_relay(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
+        #     x[..., d])
         dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -584,7 +611,9 @@ def rms_norm_backward_ms_sum_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # ms[...] = mean[d](x[..., d] ** 2)
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
     dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -624,13 +653,17 @@ def rms_norm_backward_ms_sum_finish(
     ms_sum_parts = tl.load(
         ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # ms[...] = mean[d](x[..., d] ** 2)
     ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
     dy_rsqrt_parts = tl.load(
         dy_rsqrt_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
     dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
     ms = ms_sum / D
+    # y_rsqrt[...] = rsqrt(ms[...] + eps)
     y_rsqrt = lib.rsqrt(ms + eps)
+    # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
     dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
     div_dms = dms / D
     tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
@@ -641,6 +674,8 @@ def rms_norm_backward_ms_sum_finish(
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + col * gain_col, mask=col < D).to(COMPUTE)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 *
+        #     x[..., d])
         dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -663,6 +698,7 @@ def rms_norm_backward_dgain_rows(
     dy = tl.load(dy_ptr + col * dy_col + row * dy_row, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + col * x_col + row * x_row, mask=inside).to(COMPUTE)
     ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+    # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
     dgain = tl.sum(tl.where(inside, dy * (x * lib.rsqrt(ms_sum / D + eps)), 0.0), 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < D)
 
@@ -680,6 +716,7 @@ def rms_norm_backward_dgain_loop(
     x_col = x_col // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -707,6 +744,7 @@ def rms_norm_backward_dgain_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -735,6 +773,7 @@ def rms_norm_backward_dgain_finish(
     dgain_sum_parts = tl.load(
         dgain_sum_part_ptr + row * PARTS + parts, mask=(row < D) & (parts < PARTS), other=0.0
     )
+    # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
     dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < D)
 
@@ -753,9 +792,12 @@ def rms_norm_backward_deps_rows(
     inside = (row < 1) & (col < cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
     ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+    # ms[...] = mean[d](x[..., d] ** 2)
     ms = ms_sum / D
+    # y_rsqrt[...] = rsqrt(ms[...] + eps)
     y_rsqrt = lib.rsqrt(ms + eps)
     dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
     deps = tl.sum(
         tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0), 1, keep_dims=True
     )
@@ -773,12 +815,15 @@ def rms_norm_backward_deps_loop(
     cols = cols // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
         ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        # ms[...] = mean[d](x[..., d] ** 2)
         ms = ms_sum / D
+        # y_rsqrt[...] = rsqrt(ms[...] + eps)
         y_rsqrt = lib.rsqrt(ms + eps)
         dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
@@ -800,12 +845,15 @@ def rms_norm_backward_deps_part(
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = lib.scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
         ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        # ms[...] = mean[d](x[..., d] ** 2)
         ms = ms_sum / D
+        # y_rsqrt[...] = rsqrt(ms[...] + eps)
         y_rsqrt = lib.rsqrt(ms + eps)
         dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
@@ -827,6 +875,7 @@ def rms_norm_backward_deps_finish(
     deps_sum_parts = tl.load(
         deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
     deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 

@@ -29,6 +29,7 @@ def row_argmax_float_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # i[n] = argmax[d](x[n, d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     i = i.to(tl.int64)
@@ -45,6 +46,7 @@ def row_argmax_float_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
@@ -69,6 +71,7 @@ def row_argmax_float_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -96,6 +99,7 @@ def row_argmax_float_finish(
     i_ats = tl.load(
         i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
+    # i[n] = argmax[d](x[n, d])
     i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     tl.store(i_ptr + row * i_row, i, mask=row < N)
 
@@ -112,6 +116,7 @@ def row_argmax_int_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+    # i[n] = argmax[d](x[n, d])
     i_value = tl.where(inside, x, LOWEST)
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((i_value, place), 1, lib.first_max, keep_dims=True)
@@ -129,6 +134,7 @@ def row_argmax_int_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
@@ -153,6 +159,7 @@ def row_argmax_int_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # i[n] = argmax[d](x[n, d])
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
     i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -180,6 +187,7 @@ def row_argmax_int_finish(
     i_ats = tl.load(
         i_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
+    # i[n] = argmax[d](x[n, d])
     i_best, i = tl.reduce((i_bests, i_ats), 1, lib.first_max, keep_dims=True)
     tl.store(i_ptr + row * i_row, i, mask=row < N)
 

@@ -29,6 +29,7 @@ def row_max_float_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # y[n] = max[d](x[n, d])
     y = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < N)
 
@@ -42,6 +43,7 @@ def row_max_float_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[n] = max[d](x[n, d])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -64,6 +66,7 @@ def row_max_float_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # y[n] = max[d](x[n, d])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -88,6 +91,7 @@ def row_max_float_finish(
     y_max_parts = tl.load(
         y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
+    # y[n] = max[d](x[n, d])
     y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
     tl.store(y_ptr + row * y_row, y_max, mask=row < N)
 
@@ -104,6 +108,7 @@ def row_max_int_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside)
+    # y[n] = max[d](x[n, d])
     y = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < N)
 
@@ -118,6 +123,7 @@ def row_max_int_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y[n] = max[d](x[n, d])
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -140,6 +146,7 @@ def row_max_int_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # y[n] = max[d](x[n, d])
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -160,6 +167,7 @@ def row_max_int_finish(
     y_parts = tl.load(
         y_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=LOWEST
     )
+    # y[n] = max[d](x[n, d])
     y = tl.max(y_parts, 1, keep_dims=True)
     tl.store(y_ptr + row * y_row, y, mask=row < N)
 
@@ -437,6 +445,7 @@ def row_max_backward_y_at_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # y_at[n] = argmax[d < D](x[n, d])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_at_best, y_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
@@ -453,6 +462,7 @@ def row_max_backward_y_at_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y_at[n] = argmax[d < D](x[n, d])
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     for start in range(0, D, BLOCK):
@@ -479,6 +489,7 @@ def row_max_backward_y_at_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # y_at[n] = argmax[d < D](x[n, d])
     y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -508,6 +519,7 @@ def row_max_backward_y_at_finish(
     y_at_ats = tl.load(
         y_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
+    # y_at[n] = argmax[d < D](x[n, d])
     y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, lib.first_max, keep_dims=True)
     y_at = tl.where(y_at == 2147483647, -1, y_at)
     tl.store(y_at_ptr + row * y_at_row, y_at, mask=row < N)
@@ -527,6 +539,7 @@ def row_max_backward_dx_tile(
     inside = (row < N) & (col < D)
     y_at = tl.load(y_at_ptr + row * y_at_row, mask=row < N)
     dy = tl.load(dy_ptr + row * dy_row, mask=row < N).to(COMPUTE)
+    # dx[n, d] = where(d == y_at[n], dy[n], 0.0)
     dx = tl.where(col == y_at, dy, 0.0)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

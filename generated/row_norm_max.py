@@ -30,6 +30,7 @@ def row_norm_max_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # y[n, d] = x[n, d] / max[k](x[n, k])
     y = x / tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -44,6 +45,7 @@ def row_norm_max_loop(
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y_max[n] = max[d](x[n, d])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -62,6 +64,7 @@ def row_norm_max_loop(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # y[n, d] = x[n, d] / max[k](x[n, k])
         y = x / y_max
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -86,6 +89,7 @@ def row_norm_max_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < N) & (col < D)
+        # y_max[n] = max[d](x[n, d])
         y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         x = tl.load(
             x_ptr + row * x_row + col * x_col,
@@ -122,6 +126,7 @@ def row_norm_max_relay(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # y[n, d] = x[n, d] / max[k](x[n, k])
         y = x / y_max
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -138,6 +143,7 @@ def row_norm_max_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # y_max[n] = max[d](x[n, d])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -168,11 +174,13 @@ def row_norm_max_finish(
     y_max_parts = tl.load(
         y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
+    # y_max[n] = max[d](x[n, d])
     y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < N) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        # y[n, d] = x[n, d] / max[k](x[n, k])
         y = x / y_max
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -361,10 +369,12 @@ def row_norm_max_backward_y_max_at_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < N) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # y_max_at[n] = argmax[k < D](x[n, k])
     place = tl.where(inside, col, 2147483647).to(tl.int32)
     y_max_at_best, y_max_at = tl.reduce((x, place), 1, lib.first_max, keep_dims=True)
     y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at).to(tl.int64)
     tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
+    # y_max[n] = max[k](x[n, k])
     y_max = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
     tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
 
@@ -379,8 +389,10 @@ def row_norm_max_backward_y_max_at_loop(
     # Multiples of WIDE: accesses are as wide. Triton itself sees only whether 16 divides them.
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # y_max_at[n] = argmax[k < D](x[n, k])
     y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+    # y_max[n] = max[k](x[n, k])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -411,8 +423,10 @@ def row_norm_max_backward_y_max_at_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # y_max_at[n] = argmax[k < D](x[n, k])
     y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+    # y_max[n] = max[k](x[n, k])
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -452,6 +466,7 @@ def row_norm_max_backward_y_max_at_finish(
     y_max_at_ats = tl.load(
         y_max_at_at_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=2147483647
     )
+    # y_max_at[n] = argmax[k < D](x[n, k])
     y_max_at_best, y_max_at = tl.reduce(
         (y_max_at_bests, y_max_at_ats), 1, lib.first_max, keep_dims=True
     )
@@ -459,6 +474,7 @@ def row_norm_max_backward_y_max_at_finish(
     y_max_parts = tl.load(
         y_max_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=float("-inf")
     )
+    # y_max[n] = max[k](x[n, k])
     y_max = tl.reduce(y_max_parts, 1, lib.nan_max, keep_dims=True)
     tl.store(y_max_at_ptr + row * y_max_at_row, y_max_at, mask=row < N)
     tl.store(y_max_ptr + row * y_max_row, y_max, mask=row < N)
@@ -479,10 +495,13 @@ def row_norm_max_backward_dx_rows(
     inside = (row < N) & (col < D)
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
     y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
+    # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
     dy_max_sum = tl.sum(dy * y, 1, keep_dims=True)
     y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
     neg_dy_max_sum = -(dy_max_sum / y_max)
     y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+    # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
+    #     y_max[n]), 0.0)
     dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -498,6 +517,7 @@ def row_norm_max_backward_dx_loop(
     D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
     dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -522,6 +542,8 @@ def row_norm_max_backward_dx_loop(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
         y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+        # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
+        #     y_max[n]), 0.0)
         dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -547,6 +569,7 @@ def row_norm_max_backward_dx_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < N) & (col < D)
+        # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
         dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col,
@@ -587,6 +610,8 @@ def row_norm_max_backward_dx_relay(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
         y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+        # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
+        #     y_max[n]), 0.0)
         dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -604,6 +629,7 @@ def row_norm_max_backward_dx_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
     dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -636,6 +662,7 @@ def row_norm_max_backward_dx_finish(
     dy_max_sum_parts = tl.load(
         dy_max_sum_part_ptr + row * PARTS + parts, mask=(row < N) & (parts < PARTS), other=0.0
     )
+    # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
     dy_max_sum = tl.sum(dy_max_sum_parts, 1, keep_dims=True)
     y_max = tl.load(y_max_ptr + row * y_max_row, mask=row < N)
     neg_dy_max_sum = -(dy_max_sum / y_max)
@@ -644,6 +671,8 @@ def row_norm_max_backward_dx_finish(
         inside = (row < N) & (col < D)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         y_max_at = tl.load(y_max_at_ptr + row * y_max_at_row, mask=row < N)
+        # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] /
+        #     y_max[n]), 0.0)
         dx = dy / y_max + tl.where(col == y_max_at, neg_dy_max_sum, 0.0)
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

@@ -34,8 +34,11 @@ def softmax_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < D)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=float("-inf")).to(COMPUTE)
+    # m[...] = max[d](x[..., d])
     m = tl.reduce(x, 1, lib.nan_max, keep_dims=True)
+    # e[..., d] = exp(x[..., d] - m[...])
     e = lib.exp(x - m, HALF)
+    # y[..., d] = e[..., d] / sum[k](e[..., k])
     y = e / tl.sum(e, 1, keep_dims=True)
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -51,6 +54,8 @@ def softmax_loop(
     D, x_row = D // WIDE * WIDE, x_row // WIDE * WIDE
     y_row = y_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](e[..., d])
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
@@ -70,7 +75,9 @@ def softmax_loop(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # e[..., d] = exp(x[..., d] - m[...])
         e = lib.exp(x - m, HALF)
+        # y[..., d] = e[..., d] / sum[k](e[..., k])
         y = e / y_sum
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -96,6 +103,8 @@ def softmax_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
+        # m[...] = max[d](x[..., d])
+        # y_sum[...] = sum[d](e[..., d])
         m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
         y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         x = tl.load(
@@ -134,7 +143,9 @@ def softmax_relay(
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # e[..., d] = exp(x[..., d] - m[...])
         e = lib.exp(x - m, HALF)
+        # y[..., d] = e[..., d] / sum[k](e[..., k])
         y = e / y_sum
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -151,6 +162,8 @@ def softmax_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](e[..., d])
     m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
     y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -182,13 +195,17 @@ def softmax_finish(
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # m[...] = max[d](x[..., d])
+    # y_sum[...] = sum[d](e[..., d])
     m, y_sum = lib.merge_sumexp(m_parts, y_sum_parts)
     y_sum = lib.shift_sumexp(m, y_sum, m, D)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        # e[..., d] = exp(x[..., d] - m[...])
         e = lib.exp(x - m, HALF)
+        # y[..., d] = e[..., d] / sum[k](e[..., k])
         y = e / y_sum
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
@@ -392,7 +409,9 @@ def softmax_backward_rows(
     inside = (row < rows) & (col < D)
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
     y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside, other=0.0).to(COMPUTE)
+    # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
     dy_sum = tl.sum(dy * y, 1, keep_dims=True)
+    # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
     dx = (dy - dy_sum) * y
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -407,6 +426,7 @@ def softmax_backward_loop(
     D, dy_row = D // WIDE * WIDE, dy_row // WIDE * WIDE
     y_row, dx_row = y_row // WIDE * WIDE, dx_row // WIDE * WIDE
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
     dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -431,6 +451,7 @@ def softmax_backward_loop(
         y = tl.load(
             y_ptr + row * y_row + col * y_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
         dx = (dy - dy_sum) * y
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -456,6 +477,7 @@ def softmax_backward_relay(
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
+        # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
         dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col,
@@ -496,6 +518,7 @@ def softmax_backward_relay(
         y = tl.load(
             y_ptr + row * y_row + col * y_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
+        # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
         dx = (dy - dy_sum) * y
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -513,6 +536,7 @@ def softmax_backward_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
+    # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
     dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -543,12 +567,14 @@ def softmax_backward_finish(
     dy_sum_parts = tl.load(
         dy_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
+    # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
     dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < D)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         y = tl.load(y_ptr + row * y_row + col * y_col, mask=inside).to(COMPUTE)
+        # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
         dx = (dy - dy_sum) * y
         tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 

@@ -24,6 +24,7 @@ def swiglu_flat_block(
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
     up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
+    # y[...] = gate[...] * sigmoid(gate[...]) * up[...]
     y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(y_ptr + i * y_i, y, mask=inside)
 
@@ -74,6 +75,7 @@ def swiglu_strided(
         up_ptr + outer_at * up_outer_at + middle_at * up_middle_at + inner_at * up_inner_at,
         mask=inside,
     ).to(COMPUTE)
+    # y[...] = gate[...] * sigmoid(gate[...]) * up[...]
     y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(
         y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at,
@@ -232,10 +234,13 @@ def swiglu_backward_flat_block(
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
     gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
+    # dgate[...] = dy[...] * up[...] * sigmoid(gate[...]) + dy[...] * up[...] *
+    #     gate[...] * (sigmoid(gate[...]) * (1.0 - sigmoid(gate[...])))
     dgate = dy * up * lib.sigmoid(gate, HALF) + dy * up * gate * (
         lib.sigmoid(gate, HALF) * (1.0 - lib.sigmoid(gate))
     )
     tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
+    # dup[...] = dy[...] * (gate[...] * sigmoid(gate[...]))
     dup = dy * (gate * lib.sigmoid(gate, HALF))
     tl.store(dup_ptr + i * dup_i, dup, mask=inside)
 
@@ -329,6 +334,8 @@ def swiglu_backward_strided(
         gate_ptr + outer_at * gate_outer_at + middle_at * gate_middle_at + inner_at * gate_inner_at,
         mask=inside,
     ).to(COMPUTE)
+    # dgate[...] = dy[...] * up[...] * sigmoid(gate[...]) + dy[...] * up[...] *
+    #     gate[...] * (sigmoid(gate[...]) * (1.0 - sigmoid(gate[...])))
     dgate = dy * up * lib.sigmoid(gate, HALF) + dy * up * gate * (
         lib.sigmoid(gate, HALF) * (1.0 - lib.sigmoid(gate))
     )
@@ -340,6 +347,7 @@ def swiglu_backward_strided(
         dgate,
         mask=inside,
     )
+    # dup[...] = dy[...] * (gate[...] * sigmoid(gate[...]))
     dup = dy * (gate * lib.sigmoid(gate, HALF))
     tl.store(
         dup_ptr + outer_at * dup_outer_at + middle_at * dup_middle_at + inner_at * dup_inner_at,

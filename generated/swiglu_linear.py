@@ -32,7 +32,9 @@ def swiglu_linear_persistent(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # gate[m, n] = sum[k](x[m, k] * wg[n, k])
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -50,6 +52,7 @@ def swiglu_linear_persistent(
             inside = (m < M) & (n < N)
             gate = gate_halves[half]
             up = up_halves[half]
+            # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
             y = gate * lib.sigmoid(gate, HALF) * up
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -75,7 +78,9 @@ def swiglu_linear_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # gate[m, n] = sum[k](x[m, k] * wg[n, k])
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -104,7 +109,9 @@ def swiglu_linear_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -118,6 +125,7 @@ def swiglu_linear_tiles(
         gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
         up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
+    # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
     y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -138,7 +146,9 @@ def swiglu_linear_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -168,7 +178,9 @@ def swiglu_linear_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
+    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         gate += tl.load(
@@ -177,6 +189,7 @@ def swiglu_linear_combine(
         up += tl.load(
             up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
         )
+    # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
     y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -416,7 +429,9 @@ def swiglu_linear_forward_persistent(
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # gate[m, n] = sum[k](x[m, k] * wg[n, k])
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -442,6 +457,7 @@ def swiglu_linear_forward_persistent(
                 tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
             else:
                 up_kept_tiles.store([first_m, column], up.to(up_kept_tiles.dtype))
+            # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
             y = gate * lib.sigmoid(gate, HALF) * up
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
@@ -467,7 +483,9 @@ def swiglu_linear_forward_parts(
         begin = part * CHUNK
         tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
         first_m, first_n = tile_m * BLOCK_M, tile_n * BLOCK_N
+        # gate[m, n] = sum[k](x[m, k] * wg[n, k])
         gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        # up[m, n] = sum[k](x[m, k] * wu[n, k])
         up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
@@ -497,7 +515,9 @@ def swiglu_linear_forward_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -513,6 +533,7 @@ def swiglu_linear_forward_tiles(
     inside = (m < M) & (n < N)
     tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
     tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
+    # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
     y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -533,7 +554,9 @@ def swiglu_linear_forward_pointer_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -564,7 +587,9 @@ def swiglu_linear_forward_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
+    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
     gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    # up[m, n] = sum[k](x[m, k] * wu[n, k])
     up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         gate += tl.load(
@@ -575,6 +600,7 @@ def swiglu_linear_forward_combine(
         )
     tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
     tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
+    # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
     y = gate * lib.sigmoid(gate, HALF) * up
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
@@ -822,6 +848,7 @@ def swiglu_linear_backward_dx_sum_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -860,6 +887,7 @@ def swiglu_linear_backward_dx_sum_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -894,6 +922,7 @@ def swiglu_linear_backward_dx_sum_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
+    # dx_sum[m, k2] = sum[n](dup[m, n] * wu[n, k2])
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dx_sum += tl.load(
@@ -917,6 +946,7 @@ def swiglu_linear_backward_dx_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, N, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -944,6 +974,7 @@ def swiglu_linear_backward_dx_tiles(
         dx_sum2 = lib.awaited(dx_sum2)
     inside = (m < M) & (n < K)
     dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
+    # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
     dx = dx_sum + dx_sum2
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
 
@@ -964,6 +995,7 @@ def swiglu_linear_backward_dx_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1005,12 +1037,14 @@ def swiglu_linear_backward_dx_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < K)
+    # dx_sum2[m, k2] = sum[n](dgate[m, n] * wg[n, k2])
     dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dx_sum2 += tl.load(
             dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + n, mask=inside, other=0
         )
     dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + n * dx_sum_n, mask=inside)
+    # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
     dx = dx_sum + dx_sum2
     tl.store(dx_ptr + m * dx_m + n * dx_n, dx, mask=inside)
 
@@ -1029,7 +1063,9 @@ def swiglu_linear_backward_dwg_tiles(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dwg[n, k] = sum[m](dgate[m, n] * x[m, k])
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    # dwu[n, k] = sum[m](dup[m, n] * x[m, k])
     dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, M, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1088,7 +1124,9 @@ def swiglu_linear_backward_dwg_parts(
     tile_m, tile_n = lib.tile_order(tile, tiles_m, tiles_n, GROUP_M)
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # dwg[n, k] = sum[m](dgate[m, n] * x[m, k])
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    # dwu[n, k] = sum[m](dup[m, n] * x[m, k])
     dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -1144,7 +1182,9 @@ def swiglu_linear_backward_dwg_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < N) & (n < K)
+    # dwg[n, k] = sum[m](dgate[m, n] * x[m, k])
     dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    # dwu[n, k] = sum[m](dup[m, n] * x[m, k])
     dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for part in range(PARTS):
         dwg_sum += tl.load(

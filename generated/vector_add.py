@@ -22,6 +22,7 @@ def vector_add_float_flat_block(
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     y = tl.load(y_ptr + i * y_i, mask=inside).to(COMPUTE)
+    # z[n] = x[n] + y[n]
     z = x + y
     tl.store(z_ptr + i * z_i, z, mask=inside)
 
@@ -45,6 +46,7 @@ def vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, inside):
     """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside)
     y = tl.load(y_ptr + i * y_i, mask=inside)
+    # z[n] = x[n] + y[n]
     z = x + y
     tl.store(z_ptr + i * z_i, z, mask=inside)
 

@@ -7,7 +7,8 @@ a loop looks like is the skeleton's, not this module's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tritongen.emit.parameters import Context
 from tritongen.emit.places import Places
@@ -23,6 +24,7 @@ from tritongen.ir.functions import (
     text_for,
     with_flag,
 )
+from tritongen.schedule.plan import KernelPlan
 
 __all__ = ["Body", "Context"]
 NARROW = ("i8", "i16", "u8")
@@ -30,6 +32,11 @@ NARROW = ("i8", "i16", "u8")
 
 class Body(Places):
     """Prints one kernel's values."""
+
+    def __init__(self, context: Context, kernel: KernelPlan):
+        super().__init__(context, kernel)
+        self.commented: set[tuple[str, ...]] = {()}  # what stands above some statement by now
+        self.computed = ""  # the value whose text is being made
 
     # ---- expressions
     def expr(self, e: ir.Expr) -> tuple[str, int]:
@@ -127,9 +134,31 @@ class Body(Places):
             if not self.strong(arg) and (typed or (weak and k == 0)):
                 out = self.full(arg, _dtype(arg)), ATOM
             if "abc"[k] in text.repeats and not out[0].isidentifier() and out[1] != UNARY:
+                self.say(self.computed)
                 out = self.assign(self.fresh("t"), out[0]), ATOM
             shown.append(out)
         return fill(text, shown)
+
+    # ---- the lines of the op above what computes them
+    def comment(self, name: str) -> tuple[str, ...]:
+        """What stands above the statement of a value, which is about to be printed; once a kernel."""
+        lines = self.context.comments.get(name, ())
+        if lines in self.commented:
+            return ()
+        self.commented.add(lines)
+        return lines
+
+    def say(self, name: str) -> None:
+        """The comment of a value, where the next line computes it."""
+        for line in self.comment(name):
+            self.line(line)
+
+    @contextmanager
+    def computing(self, name: str) -> Iterator[None]:
+        """Makes the text of a value: the first line that computes some of it stands below its comment."""
+        outer, self.computed = self.computed, name
+        yield
+        self.computed = outer
 
     # ---- values
     def value(self, nest: ir.Nest) -> str:
@@ -143,11 +172,13 @@ class Body(Places):
         ):
             if stores_directly(_dtype(body.arg), nest.dtype, self.op):
                 body = body.arg
-        out = self.expr(body)
+        with self.computing(nest.name):
+            out = self.expr(body)
         passed_on = nest.name in self.kernel.stores and not rounded
         if out[0].isidentifier() and (passed_on or nest.name not in self.context.user_names):
             self.values[nest.name] = out
             return out[0]
+        self.say(nest.name)
         name = self.assign(nest.name, out[0])
         self.values[nest.name] = (name, ATOM)
         return name

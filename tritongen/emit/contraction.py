@@ -208,7 +208,8 @@ def sum_of(
     body.values[head.name] = (head.name, ATOM)
     integer = ir.kind_of(head.dtype, body.op) == "int"
     awaited = computed and not integer and head.fold.scale is None
-    return Sum(head.name, sum_dtype(body, head), left, right, options, integer, awaited)
+    dtype, comment = sum_dtype(body, head), body.comment(head.name)
+    return Sum(head.name, dtype, left, right, options, integer, awaited, comment=comment)
 
 
 def dot_options(body: Body, head: ir.Nest) -> str:

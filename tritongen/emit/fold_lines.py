@@ -89,31 +89,41 @@ def found(body: Body, nest: ir.Nest, place: str) -> str:
 def fold_resident(body: Body, nest: ir.Nest, served: bool, axis: int | None = 1) -> None:
     """A fold of a tile that is in registers, along an axis or, but for places, over all of it."""
     if nest.fold.is_place:
-        rows = {d.index for d in body.kernel.axes[0].digits}
-        alike = bool(moved_by(body, nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
-        value = term(body, nest, served and alike)[0]
-        if not value.isidentifier():
-            value = body.assign(body.fresh(f"{nest.name}_value"), value)
-        mask = term_mask(body, nest) if nest.fold.guards else "inside"
-        place = body.assign(
-            body.fresh("place"),
-            f"tl.where({mask}, {place_of(body, nest)}, {NO_PLACE}).to(tl.int32)",
-        )
-        best = body.fresh(f"{nest.name}_best")
-        body.line(f"{best}, {nest.name} = {end_text(body, nest, f'{value}, {place}')}")
-        body.line(f"{nest.name} = {found(body, nest, nest.name)}.to(tl.int64)")
-        body.values[nest.name] = (nest.name, ATOM)
+        place_resident(body, nest, served)
         return
-    out = end_text(body, nest, term(body, nest, served)[0], axis)
-    if (
+    named = (
         nest.name in body.context.user_names
         or nest.name in body.kernel.stores
         or uses(body, nest.name) != 1
-    ):
+    )
+    with body.computing(nest.name if named else nest.line):
+        out = end_text(body, nest, term(body, nest, served)[0], axis)
+    if named:
+        body.say(nest.name)
         name = body.assign(nest.name, out)
         body.values[nest.name] = (name, ATOM)
     else:
         body.values[nest.name] = (out, 1 if out.endswith("!= 0") else ATOM)
+
+
+def place_resident(body: Body, nest: ir.Nest, served: bool) -> None:
+    """The place of the first extreme term in each row."""
+    rows = {d.index for d in body.kernel.axes[0].digits}
+    alike = bool(moved_by(body, nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
+    with body.computing(nest.name):
+        value = term(body, nest, served and alike)[0]
+    body.say(nest.name)
+    if not value.isidentifier():
+        value = body.assign(body.fresh(f"{nest.name}_value"), value)
+    mask = term_mask(body, nest) if nest.fold.guards else "inside"
+    place = body.assign(
+        body.fresh("place"),
+        f"tl.where({mask}, {place_of(body, nest)}, {NO_PLACE}).to(tl.int32)",
+    )
+    best = body.fresh(f"{nest.name}_best")
+    body.line(f"{best}, {nest.name} = {end_text(body, nest, f'{value}, {place}')}")
+    body.line(f"{nest.name} = {found(body, nest, nest.name)}.to(tl.int64)")
+    body.values[nest.name] = (nest.name, ATOM)
 
 
 def uses(body: Body, name: str) -> int:

@@ -93,6 +93,7 @@ def accumulator(body: Body, nest: ir.Nest, name: str, shape: str) -> str:
     """The variable that a reducer collects in, set to what it starts from in every lane."""
     term, is_arg = nest.fold.body.dtype, nest.fold.is_place
     start = f"tl.full({shape}, {start_text(body, nest, term)}, {body.dtype(term)})"
+    body.say(nest.name)
     if not is_arg:
         return body.assign(name, start)
     total = body.assign(body.fresh(f"{name}_best"), start)

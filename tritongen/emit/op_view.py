@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from tritongen.emit import asked
 from tritongen.emit.allocation import allocation
 from tritongen.emit.body import Context
+from tritongen.emit.comments import comments_of
 from tritongen.emit.decorator import asks_of, differentiable, options
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
@@ -166,7 +167,8 @@ def context_of(plan: Plan, item: OpPlans) -> Context:
         dtypes.setdefault(nest.name, nest.dtype)
     wide = any(may_be_f64(t, op) for t in op.tensors)
     names = frozenset(n.name for n in op.nests)
-    return Context(op, dims, dtypes, facts_of(op), wide, names, item.outside, item.mark)
+    comments = comments_of(plan, dims)
+    return Context(op, dims, dtypes, facts_of(op), wide, names, item.outside, item.mark, comments)
 
 
 def step_context(context: Context, step: Step) -> Context:

@@ -6,7 +6,7 @@ with what the launch passes. Where values lie in memory is `places.py`'s busines
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -51,6 +51,8 @@ class Context:
     user_names: frozenset[str]  # names that the spec chose: lifted reducers are not among them
     outside: frozenset[str]  # what the module means by these, no variable of ours may hide
     mark: str  # behind names that we pick because they are free
+    # what stands above the statements that compute a value, by its name
+    comments: Mapping[str, tuple[str, ...]]
     absent: frozenset[str] = frozenset()  # outputs that may be None where this is printed
 
     @property

@@ -56,6 +56,7 @@ class Sum:
     integer: bool = False  # added up in 32 bits, and 64 for what follows
     awaited: bool = False  # of a factor that is computed: see `lib.awaited`
     parts: str = ""  # the workspace of a split sum
+    comment: Sequence[str] = ()  # what it is in the language
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ meets the terms, `merged` for one that loads what such kernels left. The texts a
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import end_text, found, place_of, start_text, term, term_mask
@@ -38,17 +38,24 @@ def walked(body: Body, level: Level, steps: Steps, served: Set[str]) -> tuple[Fo
     """One pass over the columns; `served`: the folds whose masked lanes hold what they start from."""
     folds = _folds(body, level, steps.pairs)
     starts = [fold.start() for fold in folds]
+    comments = [_comment(fold) for fold in folds]
     with in_blocks(body):
         taken = [fold.take(steps, fold.name in served) for fold in folds]
     forget_tile(body)
     ends = [fold.end(steps) for fold in folds]
-    stages = zip(starts, taken, ends, strict=True)
-    return tuple(Fold(start, lines, take, *end) for start, (lines, take), end in stages)
+    stages = zip(starts, taken, ends, comments, strict=True)
+    return tuple(
+        Fold(start, lines, take, *end, comment=comment)
+        for start, (lines, take), end, comment in stages
+    )
 
 
 def merged(body: Body, level: Level, pairs: Mapping[str, Paired] = PAIRS) -> tuple[Fold, ...]:
     """What the parts of the rows left."""
-    return tuple(fold.merge() for fold in _folds(body, level, pairs))
+    folds = _folds(body, level, pairs)
+    comments = [_comment(fold) for fold in folds]
+    merges = zip(folds, comments, strict=True)
+    return tuple(replace(fold.merge(), comment=comment) for fold, comment in merges)
 
 
 def _folds(body: Body, level: Level, pairs: Mapping[str, Paired]) -> list[_Single | _Pair]:
@@ -57,6 +64,10 @@ def _folds(body: Body, level: Level, pairs: Mapping[str, Paired]) -> list[_Singl
     nests = {n.name: n for n in body.kernel.nests}
     joint = [_Pair(body, pair, pairs) for pair in level.pairs]
     return [*joint, *(_Single(body, nests[name]) for name in alone)]
+
+
+def _comment(fold: _Single | _Pair) -> Lines:
+    return tuple(line for name in fold.results for line in fold.body.comment(name))
 
 
 def loaded_parts(body: Body, states: Lines, identities: Lines) -> tuple[Part, ...]:
@@ -76,6 +87,7 @@ class _Single:
     def __init__(self, body: Body, nest: ir.Nest):
         self.body, self.nest, self.name = body, nest, nest.name
         self.monoid, self.states = MONOIDS[nest.fold.op], tuple(s for s, _ in fold_state(nest))
+        self.results = (nest.name,)
         self.places = nest.fold.is_place
         self.all = takes_all(nest.fold, body.context.facts)
         self.names: tuple[str, ...] = ()

@@ -61,6 +61,7 @@ class Fold:
     finish: Lines = ()  # of the state a row: what the fold is
     parts: tuple[Part, ...] = ()
     left: tuple[Part, ...] = ()  # what is merged of those, left in the place of the first
+    comment: Lines = ()  # what it is in the language: above its start, or what merges it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,6 @@ class Walk:
     lines: Lines = ()  # in the pass: values over the tile, and their stores
     after: Lines = ()
     opening: Lines = ()  # what is decoded and computed for it alone
-
-    @property
-    def start(self) -> tuple[Variable, ...]:
-        return tuple(variable for fold in self.folds for variable in fold.start)
 
 
 @dataclass(frozen=True, slots=True)

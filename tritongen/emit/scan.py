@@ -56,6 +56,7 @@ def scan_part(body: Body) -> KernelView:
     tile = open_scan(body)
     values_a_row(body)
     starts = {n.name: declared(body, n, "acc", "(ROWS, BLOCK)") for n in scans(body)}
+    comments = {n.name: body.comment(n.name) for n in scans(body)}
     totals = {name: tuple(v.name for v in start) for name, start in starts.items()}
     run = body.kernel.axes[1].run
     body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
@@ -73,7 +74,8 @@ def scan_part(body: Body) -> KernelView:
         with body.apart() as finish:
             values = total_of(body, nest, totals[nest.name])
         parts = stored_parts(body, states(nest), values)
-        folds.append(Fold(starts[nest.name], finish=tuple(finish), parts=parts))
+        said = comments[nest.name]
+        folds.append(Fold(starts[nest.name], finish=tuple(finish), parts=parts, comment=said))
     doc = f"Program (part, rows): the total of one CHUNK of {', '.join(totals)}."
     walks = (Walk(tuple(folds), tuple(lines)),)
     return scan_view(body, tile, PARTS, doc, walks=walks)
@@ -199,7 +201,7 @@ def declared(body: Body, nest: ir.Nest, what: str, shape: str) -> tuple[Variable
 def term_of(body: Body, nest: ir.Nest, served: bool, masks: dict) -> State:
     """The terms of one block, the identity where there is none."""
     tile = {n.name for n in body.kernel.nests}
-    with within_range(body, nest, masks) as mask:
+    with within_range(body, nest, masks) as mask, body.computing(nest.name):
         served = served and (mask == "inside" or not tensors_read(nest.fold.body) & tile)
         value = term(body, nest, served and not is_arg(nest))[0]
         if not value.isidentifier():
@@ -245,6 +247,7 @@ def range_checks(body: Body, nest: ir.Nest) -> list[str]:
 
 def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
     """The value of the scan at each element of the block."""
+    body.say(nest.name)
     if is_arg(nest):
         best, at, helper = body.fresh("best"), body.fresh("at"), MONOIDS[nest.fold.op].first
         body.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper})")

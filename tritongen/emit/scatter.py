@@ -57,4 +57,5 @@ def add(body: Body, nest: ir.Nest) -> None:
     ):
         where = f"tl.broadcast_to({where}, (ROWS, BLOCK))"
     mask = body.mask(frozenset(a.name for a in body.kernel.axes), checks)
+    body.say(nest.name if nest.name in body.context.comments else nest.line)  # of a copy
     body.line(f'tl.atomic_add({where}, {value}, mask={mask}, sem="relaxed")')

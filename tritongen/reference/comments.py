@@ -1,8 +1,8 @@
-"""A line of an op as a comment, in the language: what stands above the code that computes it.
+"""A line of an op as a comment, in the language: what stands above the code that computes it, in torch and in Triton.
 
     # y[n, d] = x[n, d] * w[d] / sqrt(mean[k](x[n, k] ** 2) + 1e-06)
 
-Not here: which statements a line stands above (`nests.py`).
+Not here: which statements a line stands above (`nests.py`, `emit/comments.py`).
 """
 
 from __future__ import annotations

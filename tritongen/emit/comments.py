@@ -1,0 +1,44 @@
+"""What stands above statements of kernels: the lines of the op that they compute, in the language.
+
+    # y_sum[...] = sum[d](e[..., d])
+    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    ...
+        # y[..., d] = e[..., d] / sum[k](e[..., k])
+        y = e / y_sum
+
+Input: a plan. Output: comments by the names of values: of the op's lines, and of the reducers that were taken out of
+them. Not here: which statement has one (`Body.comment`).
+"""
+
+from __future__ import annotations
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.print import Dims, line_ast
+from tritongen.ir.print_poly import NotWritable
+from tritongen.reference.comments import commented
+from tritongen.schedule.canonical import tensors_read
+from tritongen.schedule.plan import Plan
+from tritongen.syntax.unparse import unparse
+
+WIDTH = 84  # of a comment, which stands at most 16 columns in
+
+
+def comments_of(plan: Plan, dims: Dims) -> dict[str, tuple[str, ...]]:
+    """A reducer that alone its line follows from has that line's: `mu[...] = mean[d](x[..., d])` above the sum.
+
+    So has one that the language has no line for. Some lines of gradients have no comment.
+    """
+    found = {nest.name: _comment(plan, nest, dims) for nest in plan.inner.nests}
+    lines = {nest.name: nest for nest in plan.nests}
+    for nest in plan.nests:
+        if nest.part_of:
+            alone = tensors_read(lines[nest.line].body) == {nest.name}
+            found[nest.name] = (not alone and _comment(plan, nest, dims)) or found[nest.line]
+    return found
+
+
+def _comment(plan: Plan, nest: ir.Nest, dims: Dims) -> tuple[str, ...]:
+    try:
+        return tuple(commented(unparse(line_ast(plan.inner, nest, dims)), WIDTH))
+    except NotWritable:
+        return ()
