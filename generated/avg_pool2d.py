@@ -29,13 +29,13 @@ def avg_pool2d_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tile // tiles % spans).to(tl.int64) * STEPS
-    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // P).to(tl.int64)
     p = (row % P).to(tl.int64)
     x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    ys = ()
+    x_w0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else 0.0)
@@ -46,19 +46,21 @@ def avg_pool2d_channels(
                 x_h = x_h0 + r
                 x_w = x_w0 + (i * stride + s)
                 x = tl.load(
-                    x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
-                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W)) & (c < C),
+                    x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W))
+                    & (col < C),
                     other=0.0,
                 ).to(COMPUTE)
                 y_sum_line += x
             y_sum += y_sum_line
         y = y_sum / (win * win)
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + tl.cast(c, tl.int64) * y_1 + p * y_2 + (q + i) * y_3,
-            ys[i],
-            mask=(row < rows) & (q + i < Q) & (c < C),
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + p * y_2 + (step + i) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < Q) & (col < C),
         )
 
 
@@ -73,16 +75,13 @@ def avg_pool2d_runs(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + win - pad - 1) // RUN
-    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // C).to(tl.int64)
-    c = (row % C).to(tl.int64)
-    x_h0 = p * stride - pad
+    start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
@@ -90,7 +89,10 @@ def avg_pool2d_runs(
     y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
-    ys = ()
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_h0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else 0.0)
@@ -100,10 +102,10 @@ def avg_pool2d_runs(
             x_h = x_h0 + (i * stride + r)
             x_line = ()
             for a in tl.static_range(FIRST, LAST + 1):
-                x_w = x_w0 + a * RUN
+                at = start + a * RUN
                 x_run = tl.load(
-                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
-                    mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(at, tl.int64) * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((at >= 0) & (at < W)),
                     other=0.0,
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
@@ -112,12 +114,13 @@ def avg_pool2d_runs(
                 y_sum_line += x
             y_sum += y_sum_line
         y = y_sum / (win * win)
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -131,13 +134,13 @@ def avg_pool2d_window(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
-    x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    ys = ()
+    x_h0 = step * stride - pad
+    x_w0 = col * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = mean[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else 0.0)
@@ -150,18 +153,19 @@ def avg_pool2d_window(
                 x = tl.load(
                     x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
                     mask=((row < rows) & (x_h >= 0) & (x_h < H))
-                    & ((q < Q) & (x_w >= 0) & (x_w < W)),
+                    & ((col < Q) & (x_w >= 0) & (x_w < W)),
                     other=0.0,
                 ).to(COMPUTE)
                 y_sum_line += x
             y_sum += y_sum_line
         y = y_sum / (win * win)
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -415,11 +419,11 @@ def avg_pool2d_backward_channels(
     tile = tl.program_id(0)
     tiles = tl.cdiv(C, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    c = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // HW).to(tl.int64)
     h = (row // W % H).to(tl.int64)
     w = (row % W).to(tl.int64)
-    dxs = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
         #     (w + pad - s) / stride] else 0.0)
@@ -431,7 +435,7 @@ def avg_pool2d_backward_channels(
                 dy = tl.load(
                     dy_ptr
                     + n * dy_0
-                    + tl.cast(c + i * BLOCK, tl.int64) * dy_1
+                    + tl.cast(col + i * BLOCK, tl.int64) * dy_1
                     + dy_p_num // stride * dy_2
                     + dy_q_num // stride * dy_3,
                     mask=(
@@ -443,17 +447,18 @@ def avg_pool2d_backward_channels(
                         & (dy_q_num >= 0)
                         & (dy_q_num // stride < Q)
                     )
-                    & ((c + i * BLOCK < C) & (c + i * BLOCK < C)),
+                    & ((col + i * BLOCK < C) & (col + i * BLOCK < C)),
                     other=0.0,
                 ).to(COMPUTE)
                 dx_sum += dy
         dx = dx_sum / (win * win)
-        dxs = dxs + (dx,)
+        kept = kept + (dx,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            dx_ptr + n * dx_0 + tl.cast(c + i * BLOCK, tl.int64) * dx_1 + h * dx_2 + w * dx_3,
-            dxs[i],
-            mask=(row < rows) & (c + i * BLOCK < C),
+            dx_ptr + n * dx_0 + tl.cast(col + i * BLOCK, tl.int64) * dx_1 + h * dx_2 + w * dx_3,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < C),
         )
 
 
@@ -467,11 +472,11 @@ def avg_pool2d_backward_window(
     tile = tl.program_id(0)
     tiles = tl.cdiv(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    w = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // CH).to(tl.int64)
     c = (row // H % C).to(tl.int64)
     h = (row % H).to(tl.int64)
-    dxs = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride,
         #     (w + pad - s) / stride] else 0.0)
@@ -479,7 +484,7 @@ def avg_pool2d_backward_window(
         for r in tl.static_range(win):
             for s in tl.static_range(win):
                 dy_p_num = h + pad - r
-                dy_q_num = i * BLOCK + w + pad - s
+                dy_q_num = i * BLOCK + col + pad - s
                 dy = tl.load(
                     dy_ptr
                     + n * dy_0
@@ -493,7 +498,7 @@ def avg_pool2d_backward_window(
                         & (dy_p_num // stride < P)
                     )
                     & (
-                        (w + i * BLOCK < W)
+                        (col + i * BLOCK < W)
                         & (dy_q_num % stride == 0)
                         & (dy_q_num >= 0)
                         & (dy_q_num // stride < Q)
@@ -502,12 +507,13 @@ def avg_pool2d_backward_window(
                 ).to(COMPUTE)
                 dx_sum += dy
         dx = dx_sum / (win * win)
-        dxs = dxs + (dx,)
+        kept = kept + (dx,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + tl.cast(w + i * BLOCK, tl.int64) * dx_3,
-            dxs[i],
-            mask=(row < rows) & (w + i * BLOCK < W),
+            dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + tl.cast(col + i * BLOCK, tl.int64) * dx_3,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < W),
         )
 
 

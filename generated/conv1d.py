@@ -220,13 +220,13 @@ def conv1d_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(groups, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    f1 = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n_ = (row // (F // groups)).to(tl.int64)
-    x_c0 = f1 * Cg
-    x_l0 = p * stride - pad
+    x_c0 = col * Cg
+    x_l0 = step * stride - pad
     f0 = (row % (F // groups)).to(tl.int64)
-    ys = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
         #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
@@ -237,25 +237,26 @@ def conv1d_channels(
                 x_l = x_l0 + (i * stride + r * dil)
                 x = tl.load(
                     x_ptr + n_ * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_l * x_2,
-                    mask=((row < rows) & (x_l >= 0) & (x_l < L)) & (f1 < groups),
+                    mask=((row < rows) & (x_l >= 0) & (x_l < L)) & (col < groups),
                     other=0.0,
                 ).to(COMPUTE)
-                w_f = f0 + f1 * (F // groups)
+                w_f = f0 + col * (F // groups)
                 w = tl.load(
                     w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
-                    mask=(row < rows) & (f1 < groups),
+                    mask=(row < rows) & (col < groups),
                 ).to(COMPUTE)
                 y_sum += x * w
-        b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (f1 < groups)).to(COMPUTE)
+        b_f = f0 + col * (F // groups)
+        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (col < groups)).to(COMPUTE)
         y = b + y_sum
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
-        y_f = f0 + f1 * (F // groups)
+        y_f = f0 + col * (F // groups)
         tl.store(
-            y_ptr + n_ * y_0 + y_f * y_1 + (p + i) * y_2,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (f1 < groups),
+            y_ptr + n_ * y_0 + y_f * y_1 + (step + i) * y_2,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < groups),
         )
 
 
@@ -268,26 +269,26 @@ def conv1d_runs(
     WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
     EACH: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y)
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + R * dil - dil - pad) // RUN
-    x_l0 = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n_ = (row // ((F // groups) * groups)).to(tl.int64)
-    f1 = (row // (F // groups) % groups).to(tl.int64)
-    x_c0 = f1 * Cg
+    start = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
-    f0 = (row % (F // groups)).to(tl.int64)
     y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
-    ys = ()
+    n_ = (row // ((F // groups) * groups)).to(tl.int64)
+    f1 = (row // (F // groups) % groups).to(tl.int64)
+    x_c0 = f1 * Cg
+    f0 = (row % (F // groups)).to(tl.int64)
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
         #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
@@ -296,10 +297,10 @@ def conv1d_runs(
             x_c = x_c0 + c
             x_line = ()
             for a in tl.static_range(FIRST, LAST + 1):
-                x_l = x_l0 + i * (BLOCK * stride) + a * RUN
+                at = start + i * (BLOCK * stride) + a * RUN
                 x_run = tl.load(
-                    x_ptr + n_ * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-                    mask=(row < rows) & ((x_l >= 0) & (x_l < L)),
+                    x_ptr + n_ * x_0 + x_c * x_1 + tl.cast(at, tl.int64) * x_2,
+                    mask=(row < rows) & ((at >= 0) & (at < L)),
                     other=0.0,
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
@@ -314,13 +315,14 @@ def conv1d_runs(
         b_f = f0 + f1 * (F // groups)
         b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
         y = b + y_sum
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n_ * y_0 + y_f * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
-            ys[i],
-            mask=(row < rows) & (p + i * BLOCK < P),
+            y_ptr + n_ * y_0 + y_f * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < P),
         )
 
 
@@ -336,13 +338,13 @@ def conv1d_window(
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n_ = (row // ((F // groups) * groups)).to(tl.int64)
     f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
-    x_l0 = p * stride - pad
+    x_l0 = col * stride - pad
     f0 = (row % (F // groups)).to(tl.int64)
-    ys = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n_, f, p] = b[f] + sum[c, r]((x[n_, c + f // (F // groups) * Cg,
         #     p * stride + r * dil - pad] else 0.0) * w[f, c, r])
@@ -353,7 +355,7 @@ def conv1d_window(
                 x_l = x_l0 + ((i * BLOCK) * stride + r * dil)
                 x = tl.load(
                     x_ptr + n_ * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-                    mask=(row < rows) & ((p + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
+                    mask=(row < rows) & ((col + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
                     other=0.0,
                 ).to(COMPUTE)
                 w_f = f0 + f1 * (F // groups)
@@ -365,13 +367,14 @@ def conv1d_window(
         b_f = f0 + f1 * (F // groups)
         b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
         y = b + y_sum
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n_ * y_0 + y_f * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
-            ys[i],
-            mask=(row < rows) & (p + i * BLOCK < P),
+            y_ptr + n_ * y_0 + y_f * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < P),
         )
 
 
@@ -1196,13 +1199,13 @@ def conv1d_backward_dx_channels(
     tile = tl.program_id(0)
     tiles = tl.cdiv(groups, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    f1 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n_ = (row // Cg_L).to(tl.int64)
-    dy_f0 = f1 * (F // groups)
+    dy_f0 = col * (F // groups)
     l = (row % L).to(tl.int64)
     c20 = (row // L % Cg).to(tl.int64)
-    dx_c0 = c20 + f1 * Cg
-    dxs = ()
+    dx_c0 = c20 + col * Cg
+    kept = ()
     for i in tl.static_range(STEPS):
         # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
         #     (l + pad - r * dil) / stride] else 0.0) *
@@ -1220,21 +1223,22 @@ def conv1d_backward_dx_channels(
                         & (dy_p_num >= 0)
                         & (dy_p_num // stride < P)
                     )
-                    & ((f1 + i * BLOCK < groups) & (dy_f >= 0) & (dy_f < F)),
+                    & ((col + i * BLOCK < groups) & (dy_f >= 0) & (dy_f < F)),
                     other=0.0,
                 ).to(COMPUTE)
                 w = tl.load(
                     w_ptr + tl.cast(dy_f, tl.int64) * w_0 + c20 * w_1 + tl.cast(r2, tl.int64) * w_2,
-                    mask=(row < rows) & (f1 + i * BLOCK < groups),
+                    mask=(row < rows) & (col + i * BLOCK < groups),
                 ).to(COMPUTE)
                 dx_sum += dy * w
-        dxs = dxs + (dx_sum,)
+        kept = kept + (dx_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         dx_c = dx_c0 + ((i * BLOCK) * Cg)
         tl.store(
             dx_ptr + n_ * dx_0 + dx_c * dx_1 + l * dx_2,
-            dxs[i],
-            mask=(row < rows) & (f1 + i * BLOCK < groups),
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < groups),
         )
 
 
@@ -1250,12 +1254,12 @@ def conv1d_backward_dx_window(
     tile = tl.program_id(0)
     tiles = tl.cdiv(L, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    l = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n_ = (row // Cg_groups).to(tl.int64)
     f1 = (row // Cg % groups).to(tl.int64)
     dy_f0 = f1 * (F // groups)
     c20 = (row % Cg).to(tl.int64)
-    dxs = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # dx[n_, c, l] = sum[r, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
         #     (l + pad - r * dil) / stride] else 0.0) *
@@ -1264,12 +1268,12 @@ def conv1d_backward_dx_window(
         for r2 in tl.static_range(R):
             for f0 in tl.static_range(F // groups):
                 dy_f = dy_f0 + f0
-                dy_p_num = i * BLOCK + l + pad - r2 * dil
+                dy_p_num = i * BLOCK + col + pad - r2 * dil
                 dy = tl.load(
                     dy_ptr + n_ * dy_0 + dy_f * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2,
                     mask=(row < rows)
                     & (
-                        (l + i * BLOCK < L)
+                        (col + i * BLOCK < L)
                         & (dy_p_num % stride == 0)
                         & (dy_p_num >= 0)
                         & (dy_p_num // stride < P)
@@ -1280,13 +1284,14 @@ def conv1d_backward_dx_window(
                     w_ptr + dy_f * w_0 + c20 * w_1 + tl.cast(r2, tl.int64) * w_2, mask=row < rows
                 ).to(COMPUTE)
                 dx_sum += dy * w
-        dxs = dxs + (dx_sum,)
+        kept = kept + (dx_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         dx_c = c20 + f1 * Cg
         tl.store(
-            dx_ptr + n_ * dx_0 + dx_c * dx_1 + tl.cast(l + i * BLOCK, tl.int64) * dx_2,
-            dxs[i],
-            mask=(row < rows) & (l + i * BLOCK < L),
+            dx_ptr + n_ * dx_0 + dx_c * dx_1 + tl.cast(col + i * BLOCK, tl.int64) * dx_2,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < L),
         )
 
 
@@ -1612,29 +1617,29 @@ def conv1d_backward_dw_runs(
     x_ptr, dy_ptr, dw_ptr, rows, R, Cg, F, L, x_0, x_1, x_2, dy_0, dy_1, dy_2, dw_0, dw_1,
     dw_2,
     WIDE_DW: tl.constexpr, COMPUTE: tl.constexpr, N: tl.constexpr, dil: tl.constexpr,
-    pad: tl.constexpr, P: tl.constexpr, stride: tl.constexpr, groups: tl.constexpr,
-    WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    pad: tl.constexpr, P: tl.constexpr, stride: tl.constexpr, WIDE_X: tl.constexpr,
+    groups: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
     EACH: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    r = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    R = tl.multiple_of(tl.cast(R, tl.int64), WIDE_DW)
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * dil
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * dil + P * stride - pad - stride) // RUN
-    x_l0 = tile % tiles * (STEPS * BLOCK * dil) + tl.arange(0, BLOCK * dil)[None, :]
-    c = (row % Cg).to(tl.int64)
-    f1 = (row // (Cg * (F // groups))).to(tl.int64)
+    start = tile % tiles * (STEPS * BLOCK * dil) + tl.arange(0, BLOCK * dil)[None, :]
+    R = tl.multiple_of(tl.cast(R, tl.int64), WIDE_DW)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
-    f0 = (row // Cg % (F // groups)).to(tl.int64)
     dw_0 = tl.multiple_of(tl.cast(dw_0, tl.int64), WIDE_DW)
     dw_1 = tl.multiple_of(tl.cast(dw_1, tl.int64), WIDE_DW)
-    dws = ()
+    c = (row % Cg).to(tl.int64)
+    f1 = (row // (Cg * (F // groups))).to(tl.int64)
+    f0 = (row // Cg % (F // groups)).to(tl.int64)
+    kept = ()
     for i in tl.static_range(STEPS):
         # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
         #     p * stride + r * dil - pad] else 0.0))
@@ -1643,10 +1648,10 @@ def conv1d_backward_dw_runs(
             x_c = c + f1 * Cg
             x_line = ()
             for a in tl.static_range(FIRST, LAST + 1):
-                x_l = x_l0 + i * (BLOCK * dil) + a * RUN
+                at = start + i * (BLOCK * dil) + a * RUN
                 x_run = tl.load(
-                    x_ptr + tl.cast(n_, tl.int64) * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-                    mask=(row < rows) & ((x_l >= 0) & (x_l < L)),
+                    x_ptr + tl.cast(n_, tl.int64) * x_0 + x_c * x_1 + tl.cast(at, tl.int64) * x_2,
+                    mask=(row < rows) & ((at >= 0) & (at < L)),
                     other=0.0,
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
@@ -1661,13 +1666,14 @@ def conv1d_backward_dw_runs(
                     mask=row < rows,
                 ).to(COMPUTE)
                 dw_sum += x * dy
-        dws = dws + (dw_sum,)
+        kept = kept + (dw_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         dw_f = f0 + f1 * (F // groups)
         tl.store(
-            dw_ptr + dw_f * dw_0 + c * dw_1 + tl.cast(r + i * BLOCK, tl.int64) * dw_2,
-            dws[i],
-            mask=(row < rows) & (r + i * BLOCK < R),
+            dw_ptr + dw_f * dw_0 + c * dw_1 + tl.cast(col + i * BLOCK, tl.int64) * dw_2,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < R),
         )
 
 
@@ -1683,12 +1689,12 @@ def conv1d_backward_dw_window(
     tile = tl.program_id(0)
     tiles = tl.cdiv(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    r = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     c = (row % Cg).to(tl.int64)
     f1 = (row // (Cg * (F // groups))).to(tl.int64)
-    x_l0 = r * dil - pad
+    x_l0 = col * dil - pad
     f0 = (row // Cg % (F // groups)).to(tl.int64)
-    dws = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # dw[f, c, r] = sum[n_, p](dy[n_, f, p] * (x[n_, c + f // (F // groups) * Cg,
         #     p * stride + r * dil - pad] else 0.0))
@@ -1699,7 +1705,7 @@ def conv1d_backward_dw_window(
                 x_l = x_l0 + ((i * BLOCK) * dil + p * stride)
                 x = tl.load(
                     x_ptr + tl.cast(n_, tl.int64) * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-                    mask=(row < rows) & ((r + i * BLOCK < R) & (x_l >= 0) & (x_l < L)),
+                    mask=(row < rows) & ((col + i * BLOCK < R) & (x_l >= 0) & (x_l < L)),
                     other=0.0,
                 ).to(COMPUTE)
                 dy_f = f0 + f1 * (F // groups)
@@ -1711,13 +1717,14 @@ def conv1d_backward_dw_window(
                     mask=row < rows,
                 ).to(COMPUTE)
                 dw_sum += x * dy
-        dws = dws + (dw_sum,)
+        kept = kept + (dw_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         dw_f = f0 + f1 * (F // groups)
         tl.store(
-            dw_ptr + dw_f * dw_0 + c * dw_1 + tl.cast(r + i * BLOCK, tl.int64) * dw_2,
-            dws[i],
-            mask=(row < rows) & (r + i * BLOCK < R),
+            dw_ptr + dw_f * dw_0 + c * dw_1 + tl.cast(col + i * BLOCK, tl.int64) * dw_2,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < R),
         )
 
 
@@ -2276,9 +2283,9 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x, dy, dw, Cg * (F // groups) * groups, R, Cg, F, L, *x.stride(), *dy.stride(),
             *dw.stride(),
             WIDE_DW=math.gcd(16, dw.shape[2], dw.stride(0), dw.stride(1)), COMPUTE=COMPUTE, N=N,
-            dil=dil, pad=pad, P=P, stride=stride, groups=groups,
-            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), enable_fp_fusion=True,
-            **config,
+            dil=dil, pad=pad, P=P, stride=stride,
+            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)), groups=groups,
+            enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":
         grid = (lib.cdiv(lines, config["ROWS"]) * lib.cdiv(R, config["STEPS"] * config["BLOCK"]),)

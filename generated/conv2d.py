@@ -278,15 +278,15 @@ def conv2d_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(groups, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tile // tiles % spans).to(tl.int64) * STEPS
-    f1 = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n_ = (row // ((F // groups) * P)).to(tl.int64)
-    x_c0 = f1 * Cg
+    x_c0 = col * Cg
     p = (row % P).to(tl.int64)
     x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
+    x_w0 = step * stride - pad
     f0 = (row // P % (F // groups)).to(tl.int64)
-    ys = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
         #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
@@ -301,29 +301,30 @@ def conv2d_channels(
                     x = tl.load(
                         x_ptr + n_ * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
                         mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W))
-                        & (f1 < groups),
+                        & (col < groups),
                         other=0.0,
                     ).to(COMPUTE)
-                    w_f = f0 + f1 * (F // groups)
+                    w_f = f0 + col * (F // groups)
                     w = tl.load(
                         w_ptr
                         + w_f * w_0
                         + tl.cast(c, tl.int64) * w_1
                         + tl.cast(r, tl.int64) * w_2
                         + tl.cast(s, tl.int64) * w_3,
-                        mask=(row < rows) & (f1 < groups),
+                        mask=(row < rows) & (col < groups),
                     ).to(COMPUTE)
                     y_sum += x * w
-        b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (f1 < groups)).to(COMPUTE)
+        b_f = f0 + col * (F // groups)
+        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (col < groups)).to(COMPUTE)
         y = b + y_sum
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
-        y_f = f0 + f1 * (F // groups)
+        y_f = f0 + col * (F // groups)
         tl.store(
-            y_ptr + n_ * y_0 + y_f * y_1 + p * y_2 + (q + i) * y_3,
-            ys[i],
-            mask=(row < rows) & (q + i < Q) & (f1 < groups),
+            y_ptr + n_ * y_0 + y_f * y_1 + p * y_2 + (step + i) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < Q) & (col < groups),
         )
 
 
@@ -340,26 +341,26 @@ def conv2d_runs(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + S * dil - dil - pad) // RUN
-    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n_ = (row // ((F // groups) * groups)).to(tl.int64)
-    f1 = (row // (F // groups) % groups).to(tl.int64)
-    x_c0 = f1 * Cg
-    x_h0 = p * stride - pad
+    start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
     W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
-    f0 = (row % (F // groups)).to(tl.int64)
     y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
-    ys = ()
+    n_ = (row // ((F // groups) * groups)).to(tl.int64)
+    f1 = (row // (F // groups) % groups).to(tl.int64)
+    x_c0 = f1 * Cg
+    x_h0 = step * stride - pad
+    f0 = (row % (F // groups)).to(tl.int64)
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
         #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
@@ -371,10 +372,10 @@ def conv2d_runs(
                 x_h = x_h0 + (i * stride + r * dil)
                 x_line = ()
                 for a in tl.static_range(FIRST, LAST + 1):
-                    x_w = x_w0 + a * RUN
+                    at = start + a * RUN
                     x_run = tl.load(
-                        x_ptr + n_ * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
-                        mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                        x_ptr + n_ * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(at, tl.int64) * x_3,
+                        mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((at >= 0) & (at < W)),
                         other=0.0,
                     )
                     x_line = x_line + lib.phases(x_run, RUN)
@@ -393,13 +394,14 @@ def conv2d_runs(
         b_f = f0 + f1 * (F // groups)
         b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
         y = b + y_sum
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n_ * y_0 + y_f * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n_ * y_0 + y_f * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -415,15 +417,15 @@ def conv2d_window(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n_ = (row // ((F // groups) * groups)).to(tl.int64)
     f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
-    x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
+    x_h0 = step * stride - pad
+    x_w0 = col * stride - pad
     f0 = (row % (F // groups)).to(tl.int64)
-    ys = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n_, f, p, q] = b[f] + sum[c, r, s]((x[n_, c + f // (F // groups) * Cg,
         #     p * stride + r * dil - pad, q * stride + s * dil - pad] else 0.0) *
@@ -438,7 +440,7 @@ def conv2d_window(
                     x = tl.load(
                         x_ptr + n_ * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
                         mask=((row < rows) & (x_h >= 0) & (x_h < H))
-                        & ((q < Q) & (x_w >= 0) & (x_w < W)),
+                        & ((col < Q) & (x_w >= 0) & (x_w < W)),
                         other=0.0,
                     ).to(COMPUTE)
                     w_f = f0 + f1 * (F // groups)
@@ -454,13 +456,14 @@ def conv2d_window(
         b_f = f0 + f1 * (F // groups)
         b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
         y = b + y_sum
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         y_f = f0 + f1 * (F // groups)
         tl.store(
-            y_ptr + n_ * y_0 + y_f * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n_ * y_0 + y_f * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -1369,14 +1372,14 @@ def conv2d_backward_dx_channels(
     tile = tl.program_id(0)
     tiles = tl.cdiv(groups, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    f1 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n_ = (row // Cg_H_W).to(tl.int64)
-    dy_f0 = f1 * (F // groups)
+    dy_f0 = col * (F // groups)
     h = (row // W % H).to(tl.int64)
     w2 = (row % W).to(tl.int64)
     c20 = (row // HW % Cg).to(tl.int64)
-    dx_c0 = c20 + f1 * Cg
-    dxs = ()
+    dx_c0 = c20 + col * Cg
+    kept = ()
     for i in tl.static_range(STEPS):
         # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
         #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
@@ -1403,7 +1406,7 @@ def conv2d_backward_dx_channels(
                             & (dy_q_num >= 0)
                             & (dy_q_num // stride < Q)
                         )
-                        & ((f1 + i * BLOCK < groups) & (dy_f >= 0) & (dy_f < F)),
+                        & ((col + i * BLOCK < groups) & (dy_f >= 0) & (dy_f < F)),
                         other=0.0,
                     ).to(COMPUTE)
                     w = tl.load(
@@ -1412,16 +1415,17 @@ def conv2d_backward_dx_channels(
                         + c20 * w_1
                         + tl.cast(r2, tl.int64) * w_2
                         + tl.cast(s2, tl.int64) * w_3,
-                        mask=(row < rows) & (f1 + i * BLOCK < groups),
+                        mask=(row < rows) & (col + i * BLOCK < groups),
                     ).to(COMPUTE)
                     dx_sum += dy * w
-        dxs = dxs + (dx_sum,)
+        kept = kept + (dx_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         dx_c = dx_c0 + ((i * BLOCK) * Cg)
         tl.store(
             dx_ptr + n_ * dx_0 + dx_c * dx_1 + h * dx_2 + w2 * dx_3,
-            dxs[i],
-            mask=(row < rows) & (f1 + i * BLOCK < groups),
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < groups),
         )
 
 
@@ -1437,13 +1441,13 @@ def conv2d_backward_dx_window(
     tile = tl.program_id(0)
     tiles = tl.cdiv(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    w2 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n_ = (row // Cg_H_groups).to(tl.int64)
     f1 = (row // Cg_H % groups).to(tl.int64)
     dy_f0 = f1 * (F // groups)
     h = (row % H).to(tl.int64)
     c20 = (row // H % Cg).to(tl.int64)
-    dxs = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # dx[n_, c, h, w2] = sum[r, s, f < F // groups]((dy[n_, c // Cg * (F // groups) + f,
         #     (h + pad - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) *
@@ -1454,7 +1458,7 @@ def conv2d_backward_dx_window(
                 for f0 in tl.static_range(F // groups):
                     dy_f = dy_f0 + f0
                     dy_p_num = h + pad - r2 * dil
-                    dy_q_num = i * BLOCK + w2 + pad - s2 * dil
+                    dy_q_num = i * BLOCK + col + pad - s2 * dil
                     dy = tl.load(
                         dy_ptr
                         + n_ * dy_0
@@ -1468,7 +1472,7 @@ def conv2d_backward_dx_window(
                             & (dy_p_num // stride < P)
                         )
                         & (
-                            (w2 + i * BLOCK < W)
+                            (col + i * BLOCK < W)
                             & (dy_q_num % stride == 0)
                             & (dy_q_num >= 0)
                             & (dy_q_num // stride < Q)
@@ -1484,13 +1488,14 @@ def conv2d_backward_dx_window(
                         mask=row < rows,
                     ).to(COMPUTE)
                     dx_sum += dy * w
-        dxs = dxs + (dx_sum,)
+        kept = kept + (dx_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         dx_c = c20 + f1 * Cg
         tl.store(
-            dx_ptr + n_ * dx_0 + dx_c * dx_1 + h * dx_2 + tl.cast(w2 + i * BLOCK, tl.int64) * dx_3,
-            dxs[i],
-            mask=(row < rows) & (w2 + i * BLOCK < W),
+            dx_ptr + n_ * dx_0 + dx_c * dx_1 + h * dx_2 + tl.cast(col + i * BLOCK, tl.int64) * dx_3,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < W),
         )
 
 
@@ -1892,32 +1897,32 @@ def conv2d_backward_dw_runs(
     dy_3, dw_0, dw_1, dw_2, dw_3,
     WIDE_DW: tl.constexpr, COMPUTE: tl.constexpr, N: tl.constexpr, P: tl.constexpr,
     dil: tl.constexpr, pad: tl.constexpr, Q: tl.constexpr, stride: tl.constexpr,
-    groups: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
+    WIDE_X: tl.constexpr, groups: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
     BLOCK: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(S, BLOCK), tl.cdiv(R, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    r = (tile // tiles % spans).to(tl.int64) * STEPS
-    s = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    S = tl.multiple_of(tl.cast(S, tl.int64), WIDE_DW)
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * dil
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * dil + Q * stride - pad - stride) // RUN
-    x_w0 = tile % tiles * (BLOCK * dil) + tl.arange(0, BLOCK * dil)[None, :]
-    c = (row % Cg).to(tl.int64)
-    f1 = (row // (Cg * (F // groups))).to(tl.int64)
-    x_h0 = r * dil - pad
+    start = tile % tiles * (BLOCK * dil) + tl.arange(0, BLOCK * dil)[None, :]
+    S = tl.multiple_of(tl.cast(S, tl.int64), WIDE_DW)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
     W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
-    f0 = (row // Cg % (F // groups)).to(tl.int64)
     dw_0 = tl.multiple_of(tl.cast(dw_0, tl.int64), WIDE_DW)
     dw_1 = tl.multiple_of(tl.cast(dw_1, tl.int64), WIDE_DW)
     dw_2 = tl.multiple_of(tl.cast(dw_2, tl.int64), WIDE_DW)
-    dws = ()
+    c = (row % Cg).to(tl.int64)
+    f1 = (row // (Cg * (F // groups))).to(tl.int64)
+    x_h0 = step * dil - pad
+    f0 = (row // Cg % (F // groups)).to(tl.int64)
+    kept = ()
     for i in tl.static_range(STEPS):
         # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
         #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
@@ -1929,14 +1934,14 @@ def conv2d_backward_dw_runs(
                 x_h = x_h0 + (i * dil + p * stride)
                 x_line = ()
                 for a in tl.static_range(FIRST, LAST + 1):
-                    x_w = x_w0 + a * RUN
+                    at = start + a * RUN
                     x_run = tl.load(
                         x_ptr
                         + tl.cast(n_, tl.int64) * x_0
                         + x_c * x_1
                         + x_h * x_2
-                        + tl.cast(x_w, tl.int64) * x_3,
-                        mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                        + tl.cast(at, tl.int64) * x_3,
+                        mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((at >= 0) & (at < W)),
                         other=0.0,
                     )
                     x_line = x_line + lib.phases(x_run, RUN)
@@ -1952,13 +1957,14 @@ def conv2d_backward_dw_runs(
                         mask=row < rows,
                     ).to(COMPUTE)
                     dw_sum += x * dy
-        dws = dws + (dw_sum,)
+        kept = kept + (dw_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         dw_f = f0 + f1 * (F // groups)
         tl.store(
-            dw_ptr + dw_f * dw_0 + c * dw_1 + (r + i) * dw_2 + tl.cast(s, tl.int64) * dw_3,
-            dws[i],
-            mask=(row < rows) & (r + i < R) & (s < S),
+            dw_ptr + dw_f * dw_0 + c * dw_1 + (step + i) * dw_2 + tl.cast(col, tl.int64) * dw_3,
+            kept[i],
+            mask=(row < rows) & (step + i < R) & (col < S),
         )
 
 
@@ -1974,14 +1980,14 @@ def conv2d_backward_dw_window(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(S, BLOCK), tl.cdiv(R, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    r = (tile // tiles % spans).to(tl.int64) * STEPS
-    s = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     c = (row % Cg).to(tl.int64)
     f1 = (row // (Cg * (F // groups))).to(tl.int64)
-    x_h0 = r * dil - pad
-    x_w0 = s * dil - pad
+    x_h0 = step * dil - pad
+    x_w0 = col * dil - pad
     f0 = (row // Cg % (F // groups)).to(tl.int64)
-    dws = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # dw[f, c, r, s] = sum[n_, p, q](dy[n_, f, p, q] * (x[n_,
         #     c + f // (F // groups) * Cg, p * stride + r * dil - pad,
@@ -2000,7 +2006,7 @@ def conv2d_backward_dw_window(
                         + x_h * x_2
                         + tl.cast(x_w, tl.int64) * x_3,
                         mask=((row < rows) & (x_h >= 0) & (x_h < H))
-                        & ((s < S) & (x_w >= 0) & (x_w < W)),
+                        & ((col < S) & (x_w >= 0) & (x_w < W)),
                         other=0.0,
                     ).to(COMPUTE)
                     dy_f = f0 + f1 * (F // groups)
@@ -2013,13 +2019,14 @@ def conv2d_backward_dw_window(
                         mask=row < rows,
                     ).to(COMPUTE)
                     dw_sum += x * dy
-        dws = dws + (dw_sum,)
+        kept = kept + (dw_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         dw_f = f0 + f1 * (F // groups)
         tl.store(
-            dw_ptr + dw_f * dw_0 + c * dw_1 + (r + i) * dw_2 + tl.cast(s, tl.int64) * dw_3,
-            dws[i],
-            mask=(row < rows) & (r + i < R) & (s < S),
+            dw_ptr + dw_f * dw_0 + c * dw_1 + (step + i) * dw_2 + tl.cast(col, tl.int64) * dw_3,
+            kept[i],
+            mask=(row < rows) & (step + i < R) & (col < S),
         )
 
 
@@ -2619,8 +2626,8 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             x, dy, dw, Cg * (F // groups) * groups, R, S, Cg, F, H, W, *x.stride(), *dy.stride(),
             *dw.stride(),
             WIDE_DW=math.gcd(16, dw.shape[3], dw.stride(0), dw.stride(1), dw.stride(2)),
-            COMPUTE=COMPUTE, N=N, P=P, dil=dil, pad=pad, Q=Q, stride=stride, groups=groups,
-            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
+            COMPUTE=COMPUTE, N=N, P=P, dil=dil, pad=pad, Q=Q, stride=stride,
+            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)), groups=groups,
             enable_fp_fusion=True, **config,
         )  # fmt: skip
     elif variant == "window":

@@ -32,13 +32,13 @@ def depthwise_conv2d_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tile // tiles % spans).to(tl.int64) * STEPS
-    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // P).to(tl.int64)
     p = (row % P).to(tl.int64)
     x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    ys = ()
+    x_w0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else 0.0) * w[c, r, s])
@@ -48,28 +48,30 @@ def depthwise_conv2d_channels(
                 x_h = x_h0 + r
                 x_w = x_w0 + (i * stride + s)
                 x = tl.load(
-                    x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
-                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W)) & (c < C),
+                    x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W))
+                    & (col < C),
                     other=0.0,
                 ).to(COMPUTE)
                 w = tl.load(
                     w_ptr
-                    + tl.cast(c, tl.int64) * w_0
+                    + tl.cast(col, tl.int64) * w_0
                     + tl.cast(r, tl.int64) * w_1
                     + tl.cast(s, tl.int64) * w_2,
-                    mask=c < C,
+                    mask=col < C,
                 ).to(COMPUTE)
                 y_sum += x * w
-        b = tl.load(b_ptr + tl.cast(c, tl.int64) * b_0, mask=c < C).to(COMPUTE)
+        b = tl.load(b_ptr + tl.cast(col, tl.int64) * b_0, mask=col < C).to(COMPUTE)
         # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + tl.cast(c, tl.int64) * y_1 + p * y_2 + (q + i) * y_3,
-            ys[i],
-            mask=(row < rows) & (q + i < Q) & (c < C),
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + p * y_2 + (step + i) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < Q) & (col < C),
         )
 
 
@@ -85,16 +87,13 @@ def depthwise_conv2d_runs(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + S - pad - 1) // RUN
-    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // C).to(tl.int64)
-    c = (row % C).to(tl.int64)
-    x_h0 = p * stride - pad
+    start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
@@ -102,7 +101,10 @@ def depthwise_conv2d_runs(
     y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
-    ys = ()
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_h0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else 0.0) * w[c, r, s])
@@ -111,10 +113,10 @@ def depthwise_conv2d_runs(
             x_h = x_h0 + (i * stride + r)
             x_line = ()
             for a in tl.static_range(FIRST, LAST + 1):
-                x_w = x_w0 + a * RUN
+                at = start + a * RUN
                 x_run = tl.load(
-                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
-                    mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(at, tl.int64) * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((at >= 0) & (at < W)),
                     other=0.0,
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
@@ -129,12 +131,13 @@ def depthwise_conv2d_runs(
         # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -149,13 +152,13 @@ def depthwise_conv2d_window(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
-    x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    ys = ()
+    x_h0 = step * stride - pad
+    x_w0 = col * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_sum[n, c, p < P, q < Q] = sum[r, s]((x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else 0.0) * w[c, r, s])
@@ -167,7 +170,7 @@ def depthwise_conv2d_window(
                 x = tl.load(
                     x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
                     mask=((row < rows) & (x_h >= 0) & (x_h < H))
-                    & ((q < Q) & (x_w >= 0) & (x_w < W)),
+                    & ((col < Q) & (x_w >= 0) & (x_w < W)),
                     other=0.0,
                 ).to(COMPUTE)
                 w = tl.load(
@@ -179,12 +182,13 @@ def depthwise_conv2d_window(
         # y[n, c, p, q] = b[c] + sum[r, s]((x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else 0.0) * w[c, r, s])
         y = b + y_sum
-        ys = ys + (y,)
+        kept = kept + (y,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -479,11 +483,11 @@ def depthwise_conv2d_backward_dx_channels(
     tile = tl.program_id(0)
     tiles = tl.cdiv(C, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    c = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // HW).to(tl.int64)
     h = (row // W % H).to(tl.int64)
     w2 = (row % W).to(tl.int64)
-    dxs = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride,
         #     (w2 + pad - s) / stride] else 0.0) * w[c, r, s])
@@ -495,7 +499,7 @@ def depthwise_conv2d_backward_dx_channels(
                 dy = tl.load(
                     dy_ptr
                     + n * dy_0
-                    + tl.cast(c + i * BLOCK, tl.int64) * dy_1
+                    + tl.cast(col + i * BLOCK, tl.int64) * dy_1
                     + dy_p_num // stride * dy_2
                     + dy_q_num // stride * dy_3,
                     mask=(
@@ -507,23 +511,24 @@ def depthwise_conv2d_backward_dx_channels(
                         & (dy_q_num >= 0)
                         & (dy_q_num // stride < Q)
                     )
-                    & ((c + i * BLOCK < C) & (c + i * BLOCK < C)),
+                    & ((col + i * BLOCK < C) & (col + i * BLOCK < C)),
                     other=0.0,
                 ).to(COMPUTE)
                 w = tl.load(
                     w_ptr
-                    + tl.cast(c + i * BLOCK, tl.int64) * w_0
+                    + tl.cast(col + i * BLOCK, tl.int64) * w_0
                     + tl.cast(r2, tl.int64) * w_1
                     + tl.cast(s2, tl.int64) * w_2,
-                    mask=c + i * BLOCK < C,
+                    mask=col + i * BLOCK < C,
                 ).to(COMPUTE)
                 dx_sum += dy * w
-        dxs = dxs + (dx_sum,)
+        kept = kept + (dx_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            dx_ptr + n * dx_0 + tl.cast(c + i * BLOCK, tl.int64) * dx_1 + h * dx_2 + w2 * dx_3,
-            dxs[i],
-            mask=(row < rows) & (c + i * BLOCK < C),
+            dx_ptr + n * dx_0 + tl.cast(col + i * BLOCK, tl.int64) * dx_1 + h * dx_2 + w2 * dx_3,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < C),
         )
 
 
@@ -538,11 +543,11 @@ def depthwise_conv2d_backward_dx_window(
     tile = tl.program_id(0)
     tiles = tl.cdiv(W, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    w2 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // CH).to(tl.int64)
     c = (row // H % C).to(tl.int64)
     h = (row % H).to(tl.int64)
-    dxs = ()
+    kept = ()
     for i in tl.static_range(STEPS):
         # dx[n, c, h, w2] = sum[r, s]((dy[n, c, (h + pad - r) / stride,
         #     (w2 + pad - s) / stride] else 0.0) * w[c, r, s])
@@ -550,7 +555,7 @@ def depthwise_conv2d_backward_dx_window(
         for r2 in tl.static_range(R):
             for s2 in tl.static_range(S):
                 dy_p_num = h + pad - r2
-                dy_q_num = i * BLOCK + w2 + pad - s2
+                dy_q_num = i * BLOCK + col + pad - s2
                 dy = tl.load(
                     dy_ptr
                     + n * dy_0
@@ -564,7 +569,7 @@ def depthwise_conv2d_backward_dx_window(
                         & (dy_p_num // stride < P)
                     )
                     & (
-                        (w2 + i * BLOCK < W)
+                        (col + i * BLOCK < W)
                         & (dy_q_num % stride == 0)
                         & (dy_q_num >= 0)
                         & (dy_q_num // stride < Q)
@@ -576,12 +581,13 @@ def depthwise_conv2d_backward_dx_window(
                     mask=row < rows,
                 ).to(COMPUTE)
                 dx_sum += dy * w
-        dxs = dxs + (dx_sum,)
+        kept = kept + (dx_sum,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + tl.cast(w2 + i * BLOCK, tl.int64) * dx_3,
-            dxs[i],
-            mask=(row < rows) & (w2 + i * BLOCK < W),
+            dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + tl.cast(col + i * BLOCK, tl.int64) * dx_3,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < W),
         )
 
 

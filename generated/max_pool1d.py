@@ -31,28 +31,29 @@ def max_pool1d_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = row.to(tl.int64)
-    x_l0 = p * stride - pad
-    ys = ()
+    x_l0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         for r in tl.static_range(win):
             x_l = x_l0 + (i * stride + r * dil)
             x = tl.load(
-                x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_l * x_2,
-                mask=((row < N) & (x_l >= 0) & (x_l < L)) & (c < C),
+                x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_l * x_2,
+                mask=((row < N) & (x_l >= 0) & (x_l < L)) & (col < C),
                 other=float("-inf"),
             ).to(COMPUTE)
             y_max = lib.nan_max(y_max, x)
-        ys = ys + (y_max,)
+        kept = kept + (y_max,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + tl.cast(c, tl.int64) * y_1 + (p + i) * y_2,
-            ys[i],
-            mask=(row < N) & (p + i < P) & (c < C),
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + (step + i) * y_2,
+            kept[i],
+            mask=(row < N) & (step + i < P) & (col < C),
         )
 
 
@@ -64,45 +65,46 @@ def max_pool1d_runs(
     dil: tl.constexpr, win: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y)
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + dil * win - dil - pad) // RUN
-    x_l0 = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // C).to(tl.int64)
-    c = (row % C).to(tl.int64)
+    start = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
     y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
-    ys = ()
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
         x_line = ()
         for a in tl.static_range(FIRST, LAST + 1):
-            x_l = x_l0 + i * (BLOCK * stride) + a * RUN
+            at = start + i * (BLOCK * stride) + a * RUN
             x_run = tl.load(
-                x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-                mask=(row < rows) & ((x_l >= 0) & (x_l < L)),
+                x_ptr + n * x_0 + c * x_1 + tl.cast(at, tl.int64) * x_2,
+                mask=(row < rows) & ((at >= 0) & (at < L)),
                 other=float("-inf"),
             )
             x_line = x_line + lib.phases(x_run, RUN)
         for r in tl.static_range(win):
             x = lib.taken(x_line, r * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
             y_max = lib.nan_max(y_max, x)
-        ys = ys + (y_max,)
+        kept = kept + (y_max,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
-            ys[i],
-            mask=(row < rows) & (p + i * BLOCK < P),
+            y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < P),
         )
 
 
@@ -117,11 +119,11 @@ def max_pool1d_window(
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
-    x_l0 = p * stride - pad
-    ys = ()
+    x_l0 = col * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p] = max[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -129,16 +131,17 @@ def max_pool1d_window(
             x_l = x_l0 + ((i * BLOCK) * stride + r * dil)
             x = tl.load(
                 x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-                mask=(row < rows) & ((p + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
+                mask=(row < rows) & ((col + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
                 other=float("-inf"),
             ).to(COMPUTE)
             y_max = lib.nan_max(y_max, x)
-        ys = ys + (y_max,)
+        kept = kept + (y_max,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
-            ys[i],
-            mask=(row < rows) & (p + i * BLOCK < P),
+            y_ptr + n * y_0 + c * y_1 + tl.cast(col + i * BLOCK, tl.int64) * y_2,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < P),
         )
 
 
@@ -393,29 +396,31 @@ def max_pool1d_backward_y_at_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = row.to(tl.int64)
-    x_l0 = p * stride - pad
-    y_ats = ()
+    x_l0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
             x_l = x_l0 + (i * stride + r2 * dil)
             x = tl.load(
-                x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_l * x_2,
-                mask=((row < N) & (x_l >= 0) & (x_l < L)) & (c < C),
+                x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_l * x_2,
+                mask=((row < N) & (x_l >= 0) & (x_l < L)) & (col < C),
                 other=float("-inf"),
             ).to(COMPUTE)
             y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2)
-        y_ats = y_ats + (y_at,)
+        kept = kept + (y_at,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr + n * y_at_0 + tl.cast(c, tl.int64) * y_at_1 + (p + i) * y_at_2,
-            y_ats[i],
-            mask=(row < N) & (p + i < P) & (c < C),
+            y_at_ptr + n * y_at_0 + tl.cast(col, tl.int64) * y_at_1 + (step + i) * y_at_2,
+            kept[i],
+            mask=(row < N) & (step + i < P) & (col < C),
         )
 
 
@@ -427,46 +432,48 @@ def max_pool1d_backward_y_at_runs(
     dil: tl.constexpr, win: tl.constexpr, WIDE_X: tl.constexpr, ROWS: tl.constexpr,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """The windows of STEPS x ROWS x BLOCK places a program."""
+    """The windows of STEPS x ROWS x BLOCK places a program, in whole runs of a line."""
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y_AT)
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + dil * win - dil - pad) // RUN
-    x_l0 = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // C).to(tl.int64)
-    c = (row % C).to(tl.int64)
+    start = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y_AT)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
     y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), WIDE_Y_AT)
     y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), WIDE_Y_AT)
-    y_ats = ()
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         x_line = ()
         for a in tl.static_range(FIRST, LAST + 1):
-            x_l = x_l0 + i * (BLOCK * stride) + a * RUN
+            at = start + i * (BLOCK * stride) + a * RUN
             x_run = tl.load(
-                x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-                mask=(row < rows) & ((x_l >= 0) & (x_l < L)),
+                x_ptr + n * x_0 + c * x_1 + tl.cast(at, tl.int64) * x_2,
+                mask=(row < rows) & ((at >= 0) & (at < L)),
                 other=float("-inf"),
             )
             x_line = x_line + lib.phases(x_run, RUN)
         for r2 in tl.static_range(win):
             x = lib.taken(x_line, r2 * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
             y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2)
-        y_ats = y_ats + (y_at,)
+        kept = kept + (y_at,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(p + i * BLOCK, tl.int64) * y_at_2,
-            y_ats[i],
-            mask=(row < rows) & (p + i * BLOCK < P),
+            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < P),
         )
 
 
@@ -481,29 +488,31 @@ def max_pool1d_backward_y_at_window(
     tile = tl.program_id(0)
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
-    x_l0 = p * stride - pad
-    y_ats = ()
+    x_l0 = col * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
             x_l = x_l0 + ((i * BLOCK) * stride + r2 * dil)
             x = tl.load(
                 x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-                mask=(row < rows) & ((p + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
+                mask=(row < rows) & ((col + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
                 other=float("-inf"),
             ).to(COMPUTE)
             y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2)
-        y_ats = y_ats + (y_at,)
+        kept = kept + (y_at,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(p + i * BLOCK, tl.int64) * y_at_2,
-            y_ats[i],
-            mask=(row < rows) & (p + i * BLOCK < P),
+            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(col + i * BLOCK, tl.int64) * y_at_2,
+            kept[i],
+            mask=(row < rows) & (col + i * BLOCK < P),
         )
 
 

@@ -30,13 +30,13 @@ def max_pool2d_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tile // tiles % spans).to(tl.int64) * STEPS
-    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // P).to(tl.int64)
     p = (row % P).to(tl.int64)
     x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    ys = ()
+    x_w0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
@@ -47,18 +47,20 @@ def max_pool2d_channels(
                 x_h = x_h0 + r
                 x_w = x_w0 + (i * stride + s)
                 x = tl.load(
-                    x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
-                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W)) & (c < C),
+                    x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W))
+                    & (col < C),
                     other=float("-inf"),
                 ).to(COMPUTE)
                 y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
-        ys = ys + (y_max,)
+        kept = kept + (y_max,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + tl.cast(c, tl.int64) * y_1 + p * y_2 + (q + i) * y_3,
-            ys[i],
-            mask=(row < rows) & (q + i < Q) & (c < C),
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + p * y_2 + (step + i) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < Q) & (col < C),
         )
 
 
@@ -74,16 +76,13 @@ def max_pool2d_runs(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + win - pad - 1) // RUN
-    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // C).to(tl.int64)
-    c = (row % C).to(tl.int64)
-    x_h0 = p * stride - pad
+    start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
@@ -91,7 +90,10 @@ def max_pool2d_runs(
     y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
-    ys = ()
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_h0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
@@ -101,10 +103,10 @@ def max_pool2d_runs(
             x_h = x_h0 + (i * stride + r)
             x_line = ()
             for a in tl.static_range(FIRST, LAST + 1):
-                x_w = x_w0 + a * RUN
+                at = start + a * RUN
                 x_run = tl.load(
-                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
-                    mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(at, tl.int64) * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((at >= 0) & (at < W)),
                     other=float("-inf"),
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
@@ -112,12 +114,13 @@ def max_pool2d_runs(
                 x = lib.taken(x_line, s - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
                 y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
-        ys = ys + (y_max,)
+        kept = kept + (y_max,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -132,13 +135,13 @@ def max_pool2d_window(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
-    x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    ys = ()
+    x_h0 = step * stride - pad
+    x_w0 = col * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, p, q] = max[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
@@ -151,17 +154,18 @@ def max_pool2d_window(
                 x = tl.load(
                     x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
                     mask=((row < rows) & (x_h >= 0) & (x_h < H))
-                    & ((q < Q) & (x_w >= 0) & (x_w < W)),
+                    & ((col < Q) & (x_w >= 0) & (x_w < W)),
                     other=float("-inf"),
                 ).to(COMPUTE)
                 y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
-        ys = ys + (y_max,)
+        kept = kept + (y_max,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n * y_0 + c * y_1 + (step + i) * y_2 + tl.cast(col, tl.int64) * y_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -424,34 +428,41 @@ def max_pool2d_backward_y_at_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tile // tiles % spans).to(tl.int64) * STEPS
-    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // P).to(tl.int64)
     p = (row % P).to(tl.int64)
     x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    y_ats = ()
+    x_w0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
             for s2 in tl.static_range(win):
                 x_h = x_h0 + r2
                 x_w = x_w0 + (i * stride + s2)
                 x = tl.load(
-                    x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
-                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W)) & (c < C),
+                    x_ptr + n * x_0 + tl.cast(col, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W))
+                    & (col < C),
                     other=float("-inf"),
                 ).to(COMPUTE)
                 y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
-        y_ats = y_ats + (y_at,)
+        kept = kept + (y_at,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr + n * y_at_0 + tl.cast(c, tl.int64) * y_at_1 + p * y_at_2 + (q + i) * y_at_3,
-            y_ats[i],
-            mask=(row < rows) & (q + i < Q) & (c < C),
+            y_at_ptr
+            + n * y_at_0
+            + tl.cast(col, tl.int64) * y_at_1
+            + p * y_at_2
+            + (step + i) * y_at_3,
+            kept[i],
+            mask=(row < rows) & (step + i < Q) & (col < C),
         )
 
 
@@ -468,16 +479,13 @@ def max_pool2d_backward_y_at_runs(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y_AT)
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + win - pad - 1) // RUN
-    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // C).to(tl.int64)
-    c = (row % C).to(tl.int64)
-    x_h0 = p * stride - pad
+    start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y_AT)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
@@ -485,32 +493,41 @@ def max_pool2d_backward_y_at_runs(
     y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), WIDE_Y_AT)
     y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), WIDE_Y_AT)
     y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), WIDE_Y_AT)
-    y_ats = ()
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_h0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
             x_h = x_h0 + (i * stride + r2)
             x_line = ()
             for a in tl.static_range(FIRST, LAST + 1):
-                x_w = x_w0 + a * RUN
+                at = start + a * RUN
                 x_run = tl.load(
-                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
-                    mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(at, tl.int64) * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((at >= 0) & (at < W)),
                     other=float("-inf"),
                 )
                 x_line = x_line + lib.phases(x_run, RUN)
             for s2 in tl.static_range(win):
                 x = lib.taken(x_line, s2 - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
                 y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
-        y_ats = y_ats + (y_at,)
+        kept = kept + (y_at,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr + n * y_at_0 + c * y_at_1 + (p + i) * y_at_2 + tl.cast(q, tl.int64) * y_at_3,
-            y_ats[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_at_ptr
+            + n * y_at_0
+            + c * y_at_1
+            + (step + i) * y_at_2
+            + tl.cast(col, tl.int64) * y_at_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -526,17 +543,18 @@ def max_pool2d_backward_y_at_window(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
-    x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    y_ats = ()
+    x_h0 = step * stride - pad
+    x_w0 = col * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad,
         #     q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for r2 in tl.static_range(win):
             for s2 in tl.static_range(win):
@@ -545,16 +563,21 @@ def max_pool2d_backward_y_at_window(
                 x = tl.load(
                     x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
                     mask=((row < rows) & (x_h >= 0) & (x_h < H))
-                    & ((q < Q) & (x_w >= 0) & (x_w < W)),
+                    & ((col < Q) & (x_w >= 0) & (x_w < W)),
                     other=float("-inf"),
                 ).to(COMPUTE)
                 y_at_best, y_at = lib.first_max(y_at_best, y_at, x, r2 * win + s2)
-        y_ats = y_ats + (y_at,)
+        kept = kept + (y_at,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_at_ptr + n * y_at_0 + c * y_at_1 + (p + i) * y_at_2 + tl.cast(q, tl.int64) * y_at_3,
-            y_ats[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_at_ptr
+            + n * y_at_0
+            + c * y_at_1
+            + (step + i) * y_at_2
+            + tl.cast(col, tl.int64) * y_at_3,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 

@@ -33,15 +33,15 @@ def max_pool3d_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tile // tiles % spans).to(tl.int64) * STEPS
-    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // OP).to(tl.int64)
     o = (row // P % O).to(tl.int64)
     x_d0 = o * stride - pad
     p = (row % P).to(tl.int64)
     x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    ys = ()
+    x_w0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
         #     p * stride + r - pad, q * stride + s - pad] else -inf)
@@ -56,7 +56,7 @@ def max_pool3d_channels(
                     x = tl.load(
                         x_ptr
                         + n * x_0
-                        + tl.cast(c, tl.int64) * x_1
+                        + tl.cast(col, tl.int64) * x_1
                         + x_d * x_2
                         + x_h * x_3
                         + x_w * x_4,
@@ -69,17 +69,18 @@ def max_pool3d_channels(
                             & (x_w >= 0)
                             & (x_w < W)
                         )
-                        & (c < C),
+                        & (col < C),
                         other=float("-inf"),
                     ).to(COMPUTE)
                     y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
-        ys = ys + (y_max,)
+        kept = kept + (y_max,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + tl.cast(c, tl.int64) * y_1 + o * y_2 + p * y_3 + (q + i) * y_4,
-            ys[i],
-            mask=(row < rows) & (q + i < Q) & (c < C),
+            y_ptr + n * y_0 + tl.cast(col, tl.int64) * y_1 + o * y_2 + p * y_3 + (step + i) * y_4,
+            kept[i],
+            mask=(row < rows) & (step + i < Q) & (col < C),
         )
 
 
@@ -96,18 +97,13 @@ def max_pool3d_runs(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + win - pad - 1) // RUN
-    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // CO).to(tl.int64)
-    c = (row // O % C).to(tl.int64)
-    o = (row % O).to(tl.int64)
-    x_d0 = o * stride - pad
-    x_h0 = p * stride - pad
+    start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
@@ -117,7 +113,12 @@ def max_pool3d_runs(
     y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
     y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
     y_3 = tl.multiple_of(tl.cast(y_3, tl.int64), WIDE_Y)
-    ys = ()
+    n = (row // CO).to(tl.int64)
+    c = (row // O % C).to(tl.int64)
+    o = (row % O).to(tl.int64)
+    x_d0 = o * stride - pad
+    x_h0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
         #     p * stride + r - pad, q * stride + s - pad] else -inf)
@@ -129,16 +130,16 @@ def max_pool3d_runs(
                 x_h = x_h0 + (i * stride + r)
                 x_line = ()
                 for a in tl.static_range(FIRST, LAST + 1):
-                    x_w = x_w0 + a * RUN
+                    at = start + a * RUN
                     x_run = tl.load(
                         x_ptr
                         + n * x_0
                         + c * x_1
                         + x_d * x_2
                         + x_h * x_3
-                        + tl.cast(x_w, tl.int64) * x_4,
+                        + tl.cast(at, tl.int64) * x_4,
                         mask=((row < rows) & (x_d >= 0) & (x_d < D) & (x_h >= 0) & (x_h < H))
-                        & ((x_w >= 0) & (x_w < W)),
+                        & ((at >= 0) & (at < W)),
                         other=float("-inf"),
                     )
                     x_line = x_line + lib.phases(x_run, RUN)
@@ -146,12 +147,13 @@ def max_pool3d_runs(
                     x = lib.taken(x_line, s - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
                     y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
-        ys = ys + (y_max,)
+        kept = kept + (y_max,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + o * y_2 + (p + i) * y_3 + tl.cast(q, tl.int64) * y_4,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n * y_0 + c * y_1 + o * y_2 + (step + i) * y_3 + tl.cast(col, tl.int64) * y_4,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -167,15 +169,15 @@ def max_pool3d_window(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // CO).to(tl.int64)
     c = (row // O % C).to(tl.int64)
     o = (row % O).to(tl.int64)
     x_d0 = o * stride - pad
-    x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    ys = ()
+    x_h0 = step * stride - pad
+    x_w0 = col * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y[n, c, o, p, q] = max[k < win, r < win, s < win](x[n, c, k + o * stride - pad,
         #     p * stride + r - pad, q * stride + s - pad] else -inf)
@@ -195,17 +197,18 @@ def max_pool3d_window(
                         + x_h * x_3
                         + tl.cast(x_w, tl.int64) * x_4,
                         mask=((row < rows) & (x_d >= 0) & (x_d < D) & (x_h >= 0) & (x_h < H))
-                        & ((q < Q) & (x_w >= 0) & (x_w < W)),
+                        & ((col < Q) & (x_w >= 0) & (x_w < W)),
                         other=float("-inf"),
                     ).to(COMPUTE)
                     y_max_line = lib.nan_max(y_max_line, x)
             y_max = lib.nan_max(y_max, y_max_line)
-        ys = ys + (y_max,)
+        kept = kept + (y_max,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
-            y_ptr + n * y_0 + c * y_1 + o * y_2 + (p + i) * y_3 + tl.cast(q, tl.int64) * y_4,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            y_ptr + n * y_0 + c * y_1 + o * y_2 + (step + i) * y_3 + tl.cast(col, tl.int64) * y_4,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -495,19 +498,20 @@ def max_pool3d_backward_y_at_channels(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tile // tiles % spans).to(tl.int64) * STEPS
-    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // OP).to(tl.int64)
     o = (row // P % O).to(tl.int64)
     x_d0 = o * stride - pad
     p = (row % P).to(tl.int64)
     x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    y_ats = ()
+    x_w0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k2 in tl.static_range(win):
             for r2 in tl.static_range(win):
@@ -518,7 +522,7 @@ def max_pool3d_backward_y_at_channels(
                     x = tl.load(
                         x_ptr
                         + n * x_0
-                        + tl.cast(c, tl.int64) * x_1
+                        + tl.cast(col, tl.int64) * x_1
                         + x_d * x_2
                         + x_h * x_3
                         + x_w * x_4,
@@ -531,23 +535,24 @@ def max_pool3d_backward_y_at_channels(
                             & (x_w >= 0)
                             & (x_w < W)
                         )
-                        & (c < C),
+                        & (col < C),
                         other=float("-inf"),
                     ).to(COMPUTE)
                     y_at_best, y_at = lib.first_max(
                         y_at_best, y_at, x, k2 * win * win + r2 * win + s2
                     )
-        y_ats = y_ats + (y_at,)
+        kept = kept + (y_at,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
             y_at_ptr
             + n * y_at_0
-            + tl.cast(c, tl.int64) * y_at_1
+            + tl.cast(col, tl.int64) * y_at_1
             + o * y_at_2
             + p * y_at_3
-            + (q + i) * y_at_4,
-            y_ats[i],
-            mask=(row < rows) & (q + i < Q) & (c < C),
+            + (step + i) * y_at_4,
+            kept[i],
+            mask=(row < rows) & (step + i < Q) & (col < C),
         )
 
 
@@ -564,18 +569,13 @@ def max_pool3d_backward_y_at_runs(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y_AT)
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + win - pad - 1) // RUN
-    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // CO).to(tl.int64)
-    c = (row // O % C).to(tl.int64)
-    o = (row % O).to(tl.int64)
-    x_d0 = o * stride - pad
-    x_h0 = p * stride - pad
+    start = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y_AT)
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
@@ -585,11 +585,17 @@ def max_pool3d_backward_y_at_runs(
     y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), WIDE_Y_AT)
     y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), WIDE_Y_AT)
     y_at_3 = tl.multiple_of(tl.cast(y_at_3, tl.int64), WIDE_Y_AT)
-    y_ats = ()
+    n = (row // CO).to(tl.int64)
+    c = (row // O % C).to(tl.int64)
+    o = (row % O).to(tl.int64)
+    x_d0 = o * stride - pad
+    x_h0 = step * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k2 in tl.static_range(win):
             for r2 in tl.static_range(win):
@@ -597,16 +603,16 @@ def max_pool3d_backward_y_at_runs(
                 x_h = x_h0 + (i * stride + r2)
                 x_line = ()
                 for a in tl.static_range(FIRST, LAST + 1):
-                    x_w = x_w0 + a * RUN
+                    at = start + a * RUN
                     x_run = tl.load(
                         x_ptr
                         + n * x_0
                         + c * x_1
                         + x_d * x_2
                         + x_h * x_3
-                        + tl.cast(x_w, tl.int64) * x_4,
+                        + tl.cast(at, tl.int64) * x_4,
                         mask=((row < rows) & (x_d >= 0) & (x_d < D) & (x_h >= 0) & (x_h < H))
-                        & ((x_w >= 0) & (x_w < W)),
+                        & ((at >= 0) & (at < W)),
                         other=float("-inf"),
                     )
                     x_line = x_line + lib.phases(x_run, RUN)
@@ -615,17 +621,18 @@ def max_pool3d_backward_y_at_runs(
                     y_at_best, y_at = lib.first_max(
                         y_at_best, y_at, x, k2 * win * win + r2 * win + s2
                     )
-        y_ats = y_ats + (y_at,)
+        kept = kept + (y_at,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
             y_at_ptr
             + n * y_at_0
             + c * y_at_1
             + o * y_at_2
-            + (p + i) * y_at_3
-            + tl.cast(q, tl.int64) * y_at_4,
-            y_ats[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            + (step + i) * y_at_3
+            + tl.cast(col, tl.int64) * y_at_4,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 
@@ -641,19 +648,20 @@ def max_pool3d_backward_y_at_window(
     tile = tl.program_id(0)
     tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    step = (tile // tiles % spans).to(tl.int64) * STEPS
+    col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
     n = (row // CO).to(tl.int64)
     c = (row // O % C).to(tl.int64)
     o = (row % O).to(tl.int64)
     x_d0 = o * stride - pad
-    x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    y_ats = ()
+    x_h0 = step * stride - pad
+    x_w0 = col * stride - pad
+    kept = ()
     for i in tl.static_range(STEPS):
         # y_at[n, c, o < O, p < P, q < Q] = argmax[k < win, r < win, s < win](x[n, c,
         #     k + o * stride - pad, p * stride + r - pad, q * stride + s - pad] else -inf)
         y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+
         y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
         for k2 in tl.static_range(win):
             for r2 in tl.static_range(win):
@@ -669,23 +677,24 @@ def max_pool3d_backward_y_at_window(
                         + x_h * x_3
                         + tl.cast(x_w, tl.int64) * x_4,
                         mask=((row < rows) & (x_d >= 0) & (x_d < D) & (x_h >= 0) & (x_h < H))
-                        & ((q < Q) & (x_w >= 0) & (x_w < W)),
+                        & ((col < Q) & (x_w >= 0) & (x_w < W)),
                         other=float("-inf"),
                     ).to(COMPUTE)
                     y_at_best, y_at = lib.first_max(
                         y_at_best, y_at, x, k2 * win * win + r2 * win + s2
                     )
-        y_ats = y_ats + (y_at,)
+        kept = kept + (y_at,)
+    # Behind all steps: across a store, no load is merged with an equal one.
     for i in tl.static_range(STEPS):
         tl.store(
             y_at_ptr
             + n * y_at_0
             + c * y_at_1
             + o * y_at_2
-            + (p + i) * y_at_3
-            + tl.cast(q, tl.int64) * y_at_4,
-            y_ats[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
+            + (step + i) * y_at_3
+            + tl.cast(col, tl.int64) * y_at_4,
+            kept[i],
+            mask=(row < rows) & (step + i < P) & (col < Q),
         )
 
 

@@ -10,7 +10,7 @@ import triton
 
 from tritongen import lib
 from tritongen.emit.op_view import render_kernel
-from tritongen.emit.product_view import Factor, Place, ProductView, SplitFactor, Store, Sum, Value
+from tritongen.emit.product_view import Factor, Output, Place, ProductView, SplitFactor, Sum, Value
 from tritongen.runtime.load import load_text
 
 M, N, K = 50, 44, 36
@@ -24,7 +24,7 @@ DESCRIPTORS = (
     Factor("b", "b_tiles.load([start, first_n])"),
 )
 SUM = Sum("acc", "tl.float32", "a", "b", 'input_precision="ieee"')
-STORE = Store((), "acc", (), "y_ptr + m * N + n", "inside")
+STORE = Output("acc", (), "y_ptr + m * N + n", "inside")
 
 
 def kernel(template: str, *parameters: str, **slots):
@@ -170,9 +170,7 @@ def test_patches(phases, operands):
     """Places in a row, each seen by itself: a convolution of one tap."""
     a, b, y = operands
     config = dict(BLOCK_M=16, BLOCK_N=32, BLOCK_K=16, PATCH_P=16, FLAT=False)
-    number = "patch" if phases else "tile"
-    walked = ("patches_p", "corner_p", f"{number} // tiles_n", "place")
-    place = Place("p", "M", "PATCH_P", *walked)
+    place = Place("p", "M", "PATCH_P", "patches_p", "corner_p", "", "")
     slots = dict(taps="1", divisor="1", inside="(p < M) & (n < N)", places=(place,))
     if phases:
         slots |= dict(phases=True, batches="1")

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tritongen import pipeline
 from tritongen.emit import names, op_view
+from tritongen.resources import package_folder
 
 ROOT = Path(__file__).parents[2]
+STEP = r"tl\.(?:program_id|num_programs|load|store|atomic_\w+|dot|range|static_range)\b"
+PRINTED = {"places": ["tl.load"], "body": ["tl.store"]}  # by one function each
 
 
-def test_with_plain_slots_they_compute(run_checks):
-    run_checks("template_checks.py")
+@pytest.mark.parametrize("checks", ["template_checks.py", "nest_checks.py"])
+def test_with_plain_slots_they_compute(checks, run_checks):
+    run_checks(checks)
+
+
+def texts(module: Path) -> Iterator[str]:
+    """What a module may print: its strings, but for docstrings."""
+    tree = ast.parse(module.read_text())
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+    documented = {
+        ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, kinds)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value not in documented:
+                yield node.value
+
+
+def test_python_says_no_step_of_a_kernel():
+    for module in sorted(package_folder("emit").glob("*.py")):
+        said = [step for text in texts(module) for step in re.findall(STEP, text)]
+        assert said == PRINTED.get(module.stem, []), (module.stem, said)
 
 
 def built(name: str) -> str:
@@ -24,7 +51,8 @@ def built(name: str) -> str:
 
 def test_a_local_is_renamed_in_the_template_alone(tmp_path, monkeypatch):
     locals_ = {"loop": "step", "part": "step", "block": "step", "row": "tiles", "relay": "behind"}
-    specs = "group_norm", "middle_mean", "softmax"
+    locals_ |= {"window": "kept", "tile": "tiles", "patches": "tiles_n"}
+    specs = "group_norm", "middle_mean", "softmax", "max_pool1d", "index_add", "conv1d"
     plain = {name: built(name) for name in specs}
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
     for template, word in locals_.items():

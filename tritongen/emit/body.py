@@ -27,6 +27,7 @@ from tritongen.ir.functions import (
 from tritongen.schedule.plan import KernelPlan
 
 __all__ = ["Body", "Context"]
+Lines = tuple[str, ...]
 NARROW = ("i8", "i16", "u8")
 
 
@@ -191,17 +192,19 @@ class Body(Places):
         )
 
     def store(self, nest: ir.Nest, value: str, checks: Sequence[str] = ()) -> None:
-        where, mask = self.stored_at(nest, checks)
+        lines, where, mask = self.stored_at(nest, checks)
+        self.lines += lines
         self.line(f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})")
 
-    def stored_at(self, nest: ir.Nest, checks: Sequence[str] = ()) -> tuple[str, str]:
-        """The address and the mask of an output, behind the lines of its address."""
-        where, _, _ = self.address(nest.name, nest.coords)
+    def stored_at(self, nest: ir.Nest, checks: Sequence[str] = ()) -> tuple[Lines, str, str]:
+        """The lines of an output's address, the address, and the mask."""
+        with self.apart() as lines:
+            where, _, _ = self.address(nest.name, nest.coords)
         axes = self.axes_in(tuple(c for c in nest.coords if c.terms))
         for axis in self.kernel.axes:  # an axis of one element: its first lane writes
             if not axis.digits and self.axis_mask.get(axis.name):
                 where, axes = f"{where} + {self.axis_var[axis.name]}", axes | {axis.name}
-        return where, self.mask(axes, list(checks))
+        return tuple(lines), where, self.mask(axes, list(checks))
 
 
 def _dtype(e: ir.Expr) -> str:

@@ -29,7 +29,7 @@ from tritongen.emit.bounded import (
 )
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.parameters import TRITON_DTYPES
-from tritongen.emit.product_view import Factor, ProductView, Scale, Store, Sum, Value
+from tritongen.emit.product_view import Factor, Output, ProductView, Scale, Sum, Value
 from tritongen.emit.sliding import SlidingBody
 from tritongen.emit.text import bytes_of, may_be_f64
 from tritongen.emit.tiles import view
@@ -380,7 +380,7 @@ def forget_columns(body: SlidingBody) -> None:
             body.index.pop(name, None)
 
 
-def stores_of(body: Body, parts: int = 1) -> list[Store]:
+def stores_of(body: Body, parts: int = 1) -> list[Output]:
     """Whatever follows from the sums over m and n, as far as it is stored: so many `parts` of a tile's columns at a time."""
     kernel, found = body.kernel, []
     tiles = {tile.tensor: tile for tile in kernel.stored}
@@ -397,7 +397,5 @@ def stores_of(body: Body, parts: int = 1) -> list[Store]:
             columns = 'config["BLOCK_N"]' + (f" // {parts}" if parts > 1 else "")
             host = f'{name} = lib.tiles_to_store({nest.name}, config["BLOCK_M"], {columns})'
         before, body.lines = body.lines, []
-        address, mask = body.stored_at(nest)
-        lines, body.lines = body.lines, []
-        found.append(Store(before, value, lines, address, mask, name, outer, host))
+        found.append(Output(value, *body.stored_at(nest), before, name, outer, host))
     return found

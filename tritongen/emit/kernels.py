@@ -9,12 +9,12 @@ from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.patches import patches_view
 from tritongen.emit.persistent import persistent_view
 from tritongen.emit.ragged import ragged_view
-from tritongen.emit.runs import RunsBody
+from tritongen.emit.runs import runs_view
 from tritongen.emit.scatter import scatter
 from tritongen.emit.strips import strips_view
 from tritongen.emit.tf32x3 import tf32x3_half_view, tf32x3_view
 from tritongen.emit.view import KernelView
-from tritongen.emit.window import window_view, windows_view
+from tritongen.emit.window import window_view
 from tritongen.schedule.plan import KernelPlan
 
 PRINTERS = {
@@ -35,7 +35,7 @@ PRINTERS = {
     "ragged": ragged_view,
     "scatter": scatter,
     "window": window_view,
-    "runs": lambda body: windows_view(RunsBody(body.context, body.kernel)),
+    "runs": runs_view,
     "box": box_view,
     "scan": scan.scan,
     "scan_part": scan.scan_part,

@@ -1,7 +1,7 @@
 """The general nest: one element of the box a lane, reducers as loops. Right for every op.
 
 Input: a `KernelPlan` of the skeleton `nest`, or `box`: the same over a tile whose rows are decoded once
-a row. Output: its `KernelView`, straight lines with the loops written out.
+a row. Output: its `NestView`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tritongen.emit.body import Body
-from tritongen.emit.fold_lines import (
-    found,
-    guard_text,
-    place_of,
-    start_text,
-)
+from tritongen.emit.fold_lines import found, guard_text, place_of, start_text
 from tritongen.emit.folds import MONOIDS, NO_PLACE, combined
-from tritongen.emit.tiles import open_tile, tile_view, view
-from tritongen.emit.view import KernelView
+from tritongen.emit.nest_views import Loop, NestView, Reducers, Value
+from tritongen.emit.row_views import Fold, Variable
+from tritongen.emit.tiles import name_axis, open_tile, view
+from tritongen.emit.view import KernelView, Store
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
@@ -27,100 +24,88 @@ from tritongen.schedule.members import is_reducer
 
 
 def nest_view(body: Body) -> KernelView:
-    kernel = body.kernel
-    (axis,) = kernel.axes
-    variable = body.names.free("i")
-    body.axis_var[axis.name] = variable
-    if len(axis.digits) == 1:
-        body.index[axis.digits[0].index] = variable
+    (axis,) = body.kernel.axes
+    name_axis(body, axis, "i")
+    body.axis_mask[axis.name] = "inside"
     total = body.extent(axis.extent, "total") if axis.digits else "1"
-    inside = body.names.free("inside")
-    body.axis_mask[axis.name] = inside
-    all_values(body, "(BLOCK,)")
-    var = {"i": variable, "total": total, "inside": inside}
-    return view(
-        body, var, ("BLOCK",), "One element a lane, BLOCK a program.", lines=tuple(body.lines)
-    )
+    values = tuple(values_of(body, "(BLOCK,)"))
+    return view(body, {}, ("BLOCK",), "", NestView, total=total, values=values)
 
 
 def box_view(body: Body) -> KernelView:
     tile = open_tile(body)
-    all_values(body, "(ROWS, BLOCK)")
-    doc = "A tile of ROWS x BLOCK elements a program, reducers as loops."
-    return tile_view(body, tile, ("ROWS", "BLOCK"), doc)
+    values = tuple(values_of(body, "(ROWS, BLOCK)"))
+    return view(body, {}, ("ROWS", "BLOCK"), "", NestView, tile=tile, values=values)
 
 
-def all_values(body: Body, shape: str) -> None:
+def values_of(body: Body, shape: str) -> Iterator[Value]:
+    """Every value in turn: a reducer as a loop over each of its binders, in which one line accumulates."""
     for nest in body.kernel.nests:
-        if is_reducer(nest):
-            loops(body, nest, shape)
-        else:
-            body.value(nest)
+        reducers, store = None, None
+        with body.apart() as lines:
+            if is_reducer(nest):
+                start = accumulator(body, nest, nest.name, shape)
+                with entered(body, nest.fold.binders) as loops:
+                    reducers = Reducers(start, loops, (accumulated(body, nest, start),))
+                body.values[nest.name] = (nest.name, ATOM)
+                if nest.fold.is_place and not takes_all(nest.fold, body.context.facts):
+                    body.line(f"{nest.name} = {found(body, nest, nest.name)}")
+            else:
+                body.value(nest)
         if nest.name in body.kernel.stores:
-            body.store(nest, body.values[nest.name][0])
-
-
-def loops(body: Body, nest: ir.Nest, shape: str) -> None:
-    """A reducer as a loop over each of its binders around one accumulating line."""
-    total = accumulator(body, nest, nest.name, shape)
-    with entered(body, nest.fold.binders, "range"):
-        accumulate(body, nest, total, shape)
-    if nest.fold.is_place and not takes_all(nest.fold, body.context.facts):
-        body.line(f"{nest.name} = {found(body, nest, nest.name)}")
-    body.values[nest.name] = (nest.name, ATOM)
+            store = Store(body.values[nest.name][0], *body.stored_at(nest))
+        yield Value(reducers, tuple(lines), store)
 
 
 @contextmanager
-def entered(body: Body, binders: tuple[ir.Binder, ...], counts: str) -> Iterator[None]:
+def entered(body: Body, binders: tuple[ir.Binder, ...]) -> Iterator[tuple[Loop, ...]]:
     """A loop over each binder; what is loaded in it is forgotten behind it."""
     body.ranges |= {b.index: (b.lo, b.hi) for b in binders}
-    saved, indent = dict(body.cache), body.indent
+    saved, loops = dict(body.cache), []
     for b in binders:
         low = f"{body.size(b.lo)[0]}, " if b.lo.terms else ""
-        variable = body.index_name(b.index)
-        body.line(f"for {variable} in {counts}({low}{body.size(b.hi)[0]}):")
-        body.index[b.index] = variable
+        loops.append(Loop(body.index_name(b.index), low + body.size(b.hi)[0]))
+        body.index[b.index] = loops[-1].name
         body.narrow.add(b.index)
-        body.indent += 1
-    yield
-    body.cache, body.indent = saved, indent
+    yield tuple(loops)
+    body.cache = saved
     for b in binders:
         del body.index[b.index]
         body.narrow.discard(b.index)
 
 
-def accumulator(body: Body, nest: ir.Nest, name: str, shape: str) -> str:
-    """The variable that a reducer collects in, set to what it starts from in every lane."""
-    term, is_arg = nest.fold.body.dtype, nest.fold.is_place
-    start = f"tl.full({shape}, {start_text(body, nest, term)}, {body.dtype(term)})"
-    body.say(nest.name)
-    if not is_arg:
-        return body.assign(name, start)
-    total = body.assign(body.fresh(f"{name}_best"), start)
-    body.assign(name, f"tl.full({shape}, {NO_PLACE}, tl.int64)")
-    return total
+def accumulator(body: Body, nest: ir.Nest, name: str, shape: str) -> tuple[Variable, ...]:
+    """What a reducer collects in, and the place of that where it is wanted: as it is before the first term."""
+    term = nest.fold.body.dtype
+    start = shape, start_text(body, nest, term), body.dtype(term), body.comment(nest.name)
+    if not nest.fold.is_place:
+        return (Variable(body.variable(name), *start),)
+    best = Variable(body.variable(body.fresh(f"{name}_best")), *start)
+    return best, Variable(body.variable(name), shape, NO_PLACE, "tl.int64")
 
 
-def accumulate(body: Body, nest: ir.Nest, total: str, shape: str) -> None:
+def accumulated(body: Body, nest: ir.Nest, state: tuple[Variable, ...]) -> Fold:
     """One term into its accumulator."""
     reduce = nest.fold
-    value = body.expr(reduce.body)
-    if guards := [guard_text(body, g) for g in reduce.guards]:
+    with body.apart() as lines:
+        value = body.expr(reduce.body)
+        guards = [guard_text(body, g) for g in reduce.guards]
         mask = guards[0] if len(guards) == 1 else " & ".join(f"({g})" for g in guards)
-        value = f"tl.where({mask}, {value[0]}, {start_text(body, nest, reduce.body.dtype)})", ATOM
-    if not reduce.is_place:
-        combine(body, nest, total, value)
-        return
-    if not free_indices(reduce) & {b.index for b in nest.box}:
-        value = f"tl.full({shape}, {value[0]}, {body.dtype(reduce.body.dtype)})", ATOM
-    place = place_of(body, nest)
-    if guards:
-        place = f"tl.where({mask}, {place}, {NO_PLACE})"
-    both = f"{MONOIDS[reduce.op].first}({total}, {nest.name}, {value[0]}, {place})"
-    body.line(f"{total}, {nest.name} = {both}")
+        if guards:
+            value = f"tl.where({mask}, {value[0]}, {state[0].identity})", ATOM
+        if not reduce.is_place:
+            return Fold(term=tuple(lines), take=combine(body, nest, state, value))
+        if not free_indices(reduce) & {b.index for b in nest.box}:
+            value = f"tl.full({state[0].shape}, {value[0]}, {state[0].dtype})", ATOM
+        place = place_of(body, nest)
+        if guards:
+            place = f"tl.where({mask}, {place}, {NO_PLACE})"
+    names = ", ".join(variable.name for variable in state)
+    take = f"{names} = {MONOIDS[reduce.op].first}({names}, {value[0]}, {place})"
+    return Fold(term=tuple(lines), take=take)
 
 
-def combine(body: Body, nest: ir.Nest, total: str, value: tuple[str, int]) -> None:
+def combine(body: Body, nest: ir.Nest, state: tuple[Variable, ...], value: tuple[str, int]) -> str:
     """One accumulating line."""
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
-    body.line(combined(MONOIDS[nest.fold.op].combine[kind], total, value))
+    return combined(MONOIDS[nest.fold.op].combine[kind], state[0].name, value)

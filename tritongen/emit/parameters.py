@@ -63,7 +63,7 @@ class Context:
 
 
 class Parameters:
-    """Lines and parameters grow as values are printed; `indent` is where the next line stands."""
+    """Lines and parameters grow as values are printed."""
 
     def __init__(self, context: Context, kernel: KernelPlan):
         self.context, self.kernel, self.op = context, kernel, context.op
@@ -71,7 +71,6 @@ class Parameters:
         self.lines: list[str] = []
         self.scalars: list[str] = []  # lines that hold for the whole kernel, in front of any loop
         self.prologue: list[str] = []
-        self.indent = 0
         taken = spoken_names(context, kernel) | context.outside | words_of(template_of(kernel))
         self.names = Names(taken, context.mark)
         self.by_bits = by_bits(self.op, kernel.nests)
@@ -82,7 +81,7 @@ class Parameters:
 
     # ---- lines
     def line(self, text: str) -> None:
-        self.lines.append("    " * self.indent + text if text else "")
+        self.lines.append(text)
 
     def assign(self, wish: str, text: str) -> str:
         """`wish = text` on a line of its own; the name that it got."""

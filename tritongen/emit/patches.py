@@ -112,26 +112,15 @@ def side_lines(patch: Patch) -> Iterator[str]:
 
 
 def places_of(body: Body, patch: Patch) -> list[Place]:
-    """What walks the dims of a patch: from the number of a tile to its corner, columns run fastest."""
-    number = "patch" if body.kernel.lets else "tile"
-    batched = bool(body.kernel.axes[0].digits) and not body.kernel.lets
-    counts = [body.names.free(f"patches_{b.index}") for b in patch.places]
-    found = []
+    """What walks the dims of a patch."""
+    counts, found = [body.names.free(f"patches_{b.index}") for b in patch.places], []
     for k, b in enumerate(patch.places):
-        at = over(number, [*counts[k + 1 :], "tiles_n"])
-        at += f" % {counts[k]}" if k or batched else ""
-        inner = over("place", patch.sides[k + 1 :]) + (f" % {patch.sides[k]}" if k else "")
+        faster, apart = (" * ".join(names[k + 1 :]) for names in (counts, patch.sides))
+        apart = f"({apart})" if " " in apart else apart
         extent = body.extent(b.hi - b.lo, b.index.upper())
         corner = patch.first[b.index,]
-        found.append(Place(b.index, extent, patch.sides[k], counts[k], corner, at, inner))
+        found.append(Place(b.index, extent, patch.sides[k], counts[k], corner, faster, apart))
     return found
-
-
-def over(number: str, counts: list[str]) -> str:
-    """number // (a * b)"""
-    if not counts:
-        return number
-    return f"{number} // {counts[0]}" if len(counts) == 1 else f"{number} // ({' * '.join(counts)})"
 
 
 # ---- operands ------------------------------------------------------------------------------------

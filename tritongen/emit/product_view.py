@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tritongen.emit.view import KernelView
+from tritongen.emit.view import KernelView, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,15 @@ class Place:
     side: str  # how far a patch reaches
     patches: str  # the name of how many there are along it
     corner: str  # that of where one begins
-    patch: str  # the number of a patch along it, by that of a tile
-    inner: str  # the number of a place in its patch
+    faster: str  # how many patches lie between neighbours along it, and places of one; "" in the innermost dim
+    apart: str
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class Output(Store):
     """An output, with what is computed from the sums since the one before."""
 
-    before: Sequence[str]
-    value: str
-    lines: Sequence[str]  # of its address
-    address: str
-    mask: str
+    before: Sequence[str] = ()
     tiles: str = ""  # its tensor descriptor, None where its rows are not aligned
     outer: Sequence[str] = ()  # coordinates in front of a tile's own two
     host: str = ""  # the host line that describes it
@@ -117,7 +113,7 @@ class ProductView(KernelView):
     own: Value | None = None  # and which rows of it are in one
     segments: str = "segments"
     behind: Sequence[str] = ()  # what follows from m alone, behind the K loop
-    stores: Sequence[Store] = ()
+    stores: Sequence[Output] = ()
     halves: bool = False  # of the columns of a tile, one after the other behind the K loop
     quarters: bool = False
     flat: bool = True  # whether the loops over tiles and over k are one

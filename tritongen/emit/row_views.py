@@ -37,6 +37,7 @@ class Variable:
     shape: str
     identity: str
     dtype: str
+    comment: Lines = ()  # what is collected, in the language: above the first of a state
 
 
 @dataclass(frozen=True, slots=True)

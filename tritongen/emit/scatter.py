@@ -1,7 +1,7 @@
 """A scatter: a tile of terms, each added atomically at the place that it names.
 
 Input: a `Body` over a `KernelPlan` of the skeleton scatter, whose sums are over indices that its axes
-do not have: those are read from the guards that tie them. Output: its `KernelView`.
+do not have: those are read from the guards that tie them. Output: its `RowsView`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.tiles import open_tile, tile_view
-from tritongen.emit.view import KernelView
+from tritongen.emit.view import KernelView, Store
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, indices, walk
 from tritongen.schedule.classes.scatter import targets
@@ -17,17 +17,16 @@ from tritongen.schedule.members import is_reducer
 
 
 def scatter(body: Body) -> KernelView:
-    tile = open_tile(body)
+    tile, stores = open_tile(body), []
     for nest in body.kernel.nests:
         if is_reducer(nest):
-            add(body, nest)
+            stores.append(add(body, nest))
         else:
             body.value(nest)
-    doc = "A tile of ROWS x BLOCK terms a program, each added where it belongs."
-    return tile_view(body, tile, ("ROWS", "BLOCK"), doc)
+    return tile_view(body, tile, ("ROWS", "BLOCK"), "", stores=stores)
 
 
-def add(body: Body, nest: ir.Nest) -> None:
+def add(body: Body, nest: ir.Nest) -> Store:
     """The terms of one sum; what no place is named for, and what lies outside, is left out."""
     walked = {d.index for a in body.kernel.axes for d in a.digits}
     places = {name: p for name, p in targets(nest, read=False).items() if name not in walked}
@@ -58,4 +57,5 @@ def add(body: Body, nest: ir.Nest) -> None:
         where = f"tl.broadcast_to({where}, (ROWS, BLOCK))"
     mask = body.mask(frozenset(a.name for a in body.kernel.axes), checks)
     body.say(nest.name if nest.name in body.context.comments else nest.line)  # of a copy
-    body.line(f'tl.atomic_add({where}, {value}, mask={mask}, sem="relaxed")')
+    lines, body.lines = body.lines, []
+    return Store(value, lines, where, mask)

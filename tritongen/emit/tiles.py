@@ -25,22 +25,6 @@ from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Axis
 
 
-def axis_name(body: Body, axis: Axis) -> str:
-    """The variable of an axis: its index, where it has one."""
-    if len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH:
-        name = axis.digits[0].index
-        body.index[name] = name
-        return name
-    name = body.names.free(
-        "row"
-        if axis.digits and axis.digits[0].index == ir.BATCH and axis.name != "col"
-        else axis.name
-    )
-    if len(axis.digits) == 1:
-        body.index[axis.digits[0].index] = name
-    return name
-
-
 def open_tile(body: Body) -> Tile:
     """Both axes of a tile; their variables are called so whatever the spec calls its indices."""
     row, col = body.kernel.axes[:2]

@@ -9,14 +9,12 @@ from tritongen.schedule.plan import KernelPlan
 
 WIDTH = 88  # of a line of arguments, which stands at most 12 columns in
 
-# Skeletons that share a template: merging and walking one chunk, a tile whatever is done with it.
+# Skeletons that share a template: merging and walking one chunk, say.
 TEMPLATES = {
     "finish": "part",
     "lanes_part": "part",
     "lanes_merge": "merge",
     "scan_finish": "scan_part",
-    "box": "tile",
-    "scatter": "tile",
     "runs": "window",
     "taps": "contraction",
 }
@@ -28,12 +26,13 @@ def template_of(kernel: KernelPlan) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """One walk over an axis: what stands before it, in it, and after it."""
+class Store:
+    """A value, and where it is stored."""
 
-    before: tuple[str, ...]
-    body: tuple[str, ...]
-    after: tuple[str, ...]
+    value: str
+    lines: Sequence[str]  # of its address
+    address: str
+    mask: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class KernelView:
     prologue: tuple[str, ...] = ()
     turn: tuple[str, ...] = ()  # what begins each turn of a program that takes several tiles
     lines: tuple[str, ...] = ()
-    loops: tuple[Loop, ...] = ()
+    stores: Sequence[Store] = ()
     setup: tuple[str, ...] = ()  # what the host does before the launch
     sizes: tuple[str, ...] = ()  # quoted: those that the JIT must not specialise on
     blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives

@@ -1,28 +1,25 @@
 """Windows unrolled over a tile [ROWS, BLOCK], STEPS places along one more index a program.
 
-    for i in tl.static_range(STEPS):
-        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-        for r in tl.static_range(win): ...
-        ys = ys + (y_max,)
-
 A coordinate is a place in the box, said once before the loops, and an offset that the compiler knows:
 `x_h = x_h0 + (i * stride + r)`. So the loads that neighbouring windows share are equal, and it merges
 them; stores wait until all steps are computed, since no load is merged across a store. Input: a `Body`
-over a kernel of the skeleton `window`. Output: its `KernelView`.
+over a kernel of the skeleton `window`. Output: its `WindowView`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 
 from tritongen.emit.body import Body
-from tritongen.emit.nest import accumulate, accumulator, combine, entered
+from tritongen.emit.nest import accumulated, accumulator, combine, entered
+from tritongen.emit.nest_views import Reducers, Run, Value, WindowView
 from tritongen.emit.text import wrap
-from tritongen.emit.tiles import axis_name, view
-from tritongen.emit.view import KernelView
+from tritongen.emit.tiles import name_axis, view
+from tritongen.emit.view import KernelView, Store
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, is_fractional, moved_by, substitute, symbols
 from tritongen.ir.functions import ATOM
@@ -33,31 +30,19 @@ TILE = "(ROWS, BLOCK)"
 
 
 def window_view(body: Body) -> KernelView:
-    return windows_view(WindowBody(body.context, body.kernel))
+    body = WindowBody(body.context, body.kernel)
+    return windows_view(body, open_axes(body))
 
 
-def windows_view(body: WindowBody) -> KernelView:
-    body.var = var = open_axes(body)
+def windows_view(body: WindowBody, size: dict[str, str]) -> KernelView:
+    cache = dict(body.cache)
+    values = tuple(values_of(body))
+    body.cache = cache  # what is loaded in the steps is forgotten behind them
     stored = [n for n in body.kernel.nests if n.name in body.kernel.stores]
-    for nest in stored if body.runner else ():
-        body.aligned(nest.name, var["cols"])
-    kept = {nest.name: body.fresh(f"{nest.name}s") for nest in stored}
-    for name in kept.values():
-        body.line(f"{name} = ()")
-    with turns(body):
-        values(body)
-        for nest in stored:
-            body.line(f"{kept[nest.name]} = {kept[nest.name]} + ({body.values[nest.name][0]},)")
-    with turns(body):
-        for nest in stored:
-            body.store(nest, f"{kept[nest.name]}[{body.turn}]")
-    shares = ": what neighbours share is loaded once" if body.shares else ""
-    shares = shares and shares + (", in whole runs of a line" if body.runner else "")
-    doc = f"The windows of STEPS x ROWS x BLOCK places a program{shares}."
-    each = ("EACH",) if body.runner else ()
-    blocks, flags = ("ROWS", "STEPS", "BLOCK", *each), {"steps": body.shares}
-    sizes = body.unsaid(var)
-    return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags, sizes=sizes)
+    stores = [Store(body.values[nest.name][0], *body.stored_at(nest)) for nest in stored]
+    fields = {"sizes": body.unsaid(size["cols"]), "values": values, "stores": stores, **size}
+    blocks = "ROWS", "STEPS", "BLOCK", *(("EACH",) if body.runner else ())
+    return view(body, {}, blocks, "", WindowView, **fields)
 
 
 class WindowBody(Body):
@@ -66,28 +51,22 @@ class WindowBody(Body):
     def __init__(self, context, kernel):
         super().__init__(context, kernel)
         _, step, col = kernel.axes
-        self.turn = self.names.free("i")
-        self.shares = bool(
-            step.digits
-        )  # steps along an axis of their own, else by blocks of columns
-        self.index[self.turn] = self.turn if self.shares else f"{self.turn} * BLOCK"
+        self.turn = self.names.free("i")  # as an index beside those of the spec
+        # Steps along an axis of their own, else by blocks of columns.
+        self.shares = bool(step.digits)
+        self.index[self.turn] = "i" if self.shares else "i * BLOCK"
         binders = [b for n in kernel.nests if is_reducer(n) for b in n.fold.binders]
         self.inner = {b.index for b in binders} | {self.turn}
         # How wide a window is, is known when the kernel is compiled.
         self.told |= set().union(*(symbols(b.hi) | symbols(b.lo) for b in binders))
         self.opened: dict[Poly, str] = {}
-        self.var: dict[str, str] = {}  # the skeleton's own variables, by role
-        self.hoisted: dict[object, str] = {}  # what else stands before the loops
         self.runner: ir.Binder | None = None  # see `runs.py`
         self.narrow |= {d.index for d in col.digits} | {self.turn}
         moving = (step if self.shares else col).digits[0].index
         at = {moving: index(moving) + index(self.turn)}
         self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))
 
-    def aligned(self, tensor: str, name: str) -> None:
-        """Says what divides a stride; of lines that are not loaded in runs nothing is known."""
-
-    def unsaid(self, var: dict[str, str]) -> tuple[str, ...]:
+    def unsaid(self, cols: str) -> tuple[str, ...]:
         """Sizes, quoted, that the JIT must not specialise on, where loads are filled with infinities.
 
         Not the extent of lanes that no window slides along: what divides it makes loads wide.
@@ -97,7 +76,7 @@ class WindowBody(Body):
         if not any(isinstance(r.fill, float) and math.isinf(r.fill) for r in found):
             return ()
         used = [indices(c) for read in found for c in read.coords]
-        straight = {var["cols"]} if all(u == {lane} for u in used if lane in u) else set()
+        straight = {cols} if all(u == {lane} for u in used if lane in u) else set()
         return tuple(f'"{name}"' for name in self.args.sizes if name not in straight)
 
     def digits(self, run: tuple[str, ...]) -> str:
@@ -147,8 +126,9 @@ class WindowBody(Body):
                 checked |= bool(found) and read.fill is not None
         return checked_sides(*sides), checked
 
-    def open_lines(self, nests: list[ir.Nest]) -> None:
+    def open_lines(self, nests: list[ir.Nest]) -> tuple[Run, ...]:
         """What the innermost loop takes its terms from: here nothing, each term is loaded."""
+        return ()
 
 
 def checked_sides(*sides: list[str]) -> str:
@@ -163,64 +143,56 @@ def _moved(nest: ir.Nest, at: dict[str, Poly]) -> ir.Nest:
 
 
 def open_axes(body: WindowBody) -> dict[str, str]:
-    """Names, extents and masks of the three axes."""
-    var = {"row": body.names.free("row")}
-    for k, (role, wish) in enumerate((("row", "rows"), ("step", "steps"), ("col", "cols"))):
-        axis = body.kernel.axes[k]
-        if role == "step" and not axis.digits:
-            continue
-        var[role] = var.get(role) or axis_name(body, axis)
-        body.axis_var[axis.name] = var[role]
-        var[wish] = body.extent(axis.extent, wish) if axis.digits else "1"
-        moves = role == ("step" if body.shares else "col")
-        place = f"{var[role]} + {body.index[body.turn]}" if moves else var[role]
-        body.axis_mask[axis.name] = f"{place} < {var[wish]}"
-    return var | {name: body.names.free(name) for name in ("tile", "tiles", "spans")}
-
-
-@contextmanager
-def turns(body: WindowBody) -> Iterator[None]:
-    """The lines of one step; what is loaded in it is forgotten behind it."""
-    cache = dict(body.cache)
-    body.line(f"for {body.turn} in tl.static_range(STEPS):")
-    body.indent += 1
-    yield
-    body.cache, body.indent = cache, body.indent - 1
+    """Variables and masks of the three axes; the extents of what the template steps along."""
+    row, step, col = body.kernel.axes
+    body.axis_var[row.name] = "row"
+    body.axis_mask[row.name] = f"row < {body.extent(row.extent, 'rows') if row.digits else '1'}"
+    size = {}
+    for axis, name in ((step, "step"), (col, "col")):
+        if axis.digits:
+            name_axis(body, axis, name)
+            size[f"{name}s"] = body.extent(axis.extent, f"{name}s")
+            moves = axis is (step if body.shares else col)
+            place = f"{name} + {body.index[body.turn]}" if moves else name
+            body.axis_mask[axis.name] = f"{place} < {size[f'{name}s']}"
+    return size
 
 
 # ---- values -------------------------------------------------------------------------------------
-def values(body: WindowBody) -> None:
+def values_of(body: WindowBody) -> Iterator[Value]:
     """Every value of the kernel at one step, reducers that wait for no other in one loop."""
     waiting: list[ir.Nest] = []
     for nest in body.kernel.nests:
-        if not is_reducer(nest) or tensors_read(nest.body) & {n.name for n in waiting}:
-            windows(body, waiting)
+        beside = is_reducer(nest) and not tensors_read(nest.body) & {n.name for n in waiting}
+        if waiting and not beside:
+            yield Value(windows(body, waiting))
             waiting = []
         if is_reducer(nest):
             waiting.append(nest)
         else:
-            body.value(nest)
-    windows(body, waiting)
+            with body.apart() as lines:
+                body.value(nest)
+            yield Value(lines=tuple(lines))
+    if waiting:
+        yield Value(windows(body, waiting))
 
 
-def windows(body: WindowBody, nests: list[ir.Nest]) -> None:
+def windows(body: WindowBody, nests: list[ir.Nest]) -> Reducers:
     """Reducers over one window: the terms of one line of it in the inner loops, where steps share lines."""
-    if not nests:
-        return
     across, along, shared = lines_of(body, nests)
     innermost = tuple(b for b in along if b == body.runner)
     totals = [accumulator(body, nest, nest.name, TILE) for nest in nests]
-    with entered(body, across, "tl.static_range"):
-        parts = [accumulator(body, n, f"{n.name}_line", TILE) for n in nests] if shared else totals
-        with entered(body, tuple(b for b in along if b not in innermost), "tl.static_range"):
-            body.open_lines(nests)
-            with entered(body, innermost, "tl.static_range"):
-                for nest, part in zip(nests, parts, strict=True):
-                    accumulate(body, nest, part, TILE)
-        if shared:
-            for nest, total, part in zip(nests, totals, parts, strict=True):
-                combine(body, nest, total, (part, ATOM))
+    with entered(body, across) as loops:
+        own = [accumulator(body, n, f"{n.name}_line", TILE) for n in nests] if shared else totals
+        with entered(body, tuple(b for b in along if b not in innermost)) as in_line:
+            runs = body.open_lines(nests)
+            with entered(body, innermost) as in_run:
+                folds = tuple(map(partial(accumulated, body), nests, own))
     body.values |= {nest.name: (nest.name, ATOM) for nest in nests}
+    line = tuple(chain(*own)) if shared else ()
+    parts = [(variable.name, ATOM) for variable in line]
+    joins = tuple(map(partial(combine, body), nests, totals, parts))
+    return Reducers(tuple(chain(*totals)), loops, folds, line, in_line, runs, in_run, joins)
 
 
 def lines_of(body: WindowBody, nests: list[ir.Nest]):
@@ -234,14 +206,8 @@ def lines_of(body: WindowBody, nests: list[ir.Nest]):
     across = tuple(b for b in binders if any({b.index, body.turn} <= u for u in used))
     along = tuple(b for b in binders if b not in across)
     mixed = all((body.turn in u) == bool(u & {b.index for b in across}) for u in used)
-    shared = (
-        body.shares
-        and across
-        and along
-        and mixed
-        and not any(n.fold.op.startswith("arg") for n in nests)
-    )
-    if shared:
+    places = any(n.fold.is_place for n in nests)
+    if body.shares and across and along and mixed and not places:
         return across, along, True
     runner = tuple(b for b in binders if b == body.runner)
     return tuple(b for b in binders if b not in runner), runner, False
