@@ -274,6 +274,7 @@ def conv1d_runs(
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + R * dil - dil - pad) // RUN
@@ -1626,6 +1627,7 @@ def conv1d_backward_dw_runs(
     tiles = tl.cdiv(R, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
     RUN: tl.constexpr = EACH * dil
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * dil + P * stride - pad - stride) // RUN

@@ -343,6 +343,7 @@ def conv2d_runs(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + S * dil - dil - pad) // RUN
@@ -1906,6 +1907,7 @@ def conv2d_backward_dw_runs(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     step = (tile // tiles % spans).to(tl.int64) * STEPS
     col = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
     RUN: tl.constexpr = EACH * dil
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * dil + Q * stride - pad - stride) // RUN

@@ -70,6 +70,7 @@ def max_pool1d_runs(
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + dil * win - dil - pad) // RUN
@@ -437,6 +438,7 @@ def max_pool1d_backward_y_at_runs(
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     col = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    # The windows of EACH neighbouring columns, a lane's, begin and end in its runs FIRST to LAST.
     RUN: tl.constexpr = EACH * stride
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + dil * win - dil - pad) // RUN

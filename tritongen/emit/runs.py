@@ -141,7 +141,7 @@ class RunsBody(WindowBody):
         rows, _ = super().load_mask(still, shown, dims)
         end = self.size(self.context.dims[read.tensor][dim])[0]
         self.aligned(read.tensor, end)
-        return checked_sides([rows], ["at >= 0", f"at < {end}"]), True
+        return checked_sides([rows] if rows else [], ["at >= 0", f"at < {end}"]), True
 
     def read(self, read: ir.Read, cast: str = "") -> str:
         found, key = self.slid(read), (read, cast)
