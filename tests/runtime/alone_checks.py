@@ -161,6 +161,9 @@ def test_what_asks_for_more_runs_as_it_is_written(monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(knobs.runtime.launch_enter_hook, "calls", [print])
         assert not replays(f, x)
+    with monkeypatch.context() as m:
+        m.setattr(torch.cuda, "current_device", lambda: 1)  # another GPU than the operand's
+        assert not replays(f, x) and not replays(f, x) and not replays(f, x)
     torch.use_deterministic_algorithms(True)
     assert not replays(f, x)
     torch.use_deterministic_algorithms(False)

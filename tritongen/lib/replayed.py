@@ -6,8 +6,11 @@
     matmul(a, b); matmul(a, b)                              # the second call of a kind is noted
     matmul(c, d)                                            # from then on: allocate, launch, return
 
-Known for Triton 3.6 and 3.7: a kernel is launched as its JIT does it once it has found it, by `CompiledKernel.run`.
-The runtime replays more: numbers that change with each call, and what torch copies.
+Known for Triton 3.6 and 3.7 on CUDA: a kernel is launched as its JIT does it once it has found it, by
+`CompiledKernel.run`. Any other, and a call that does more than allocate and launch, runs as it is written.
+
+Not here, but in the runtime's: numbers that change with each call, what torch copies, and functions of the module that
+somebody replaces: what is known stays so.
 """
 
 from __future__ import annotations
@@ -164,7 +167,7 @@ def launch_of(launch: Any, places: dict[int, int], tiles: Any) -> tuple[Any, ...
             run, described = tiles(compiled.run, value, metas.pop(0))
             passed.append((len(given), places[value.base.data_ptr()], described))
             given += [None, *value.shape, *value.strides]
-    if kernel.pre_run_hooks:
+    if kernel.pre_run_hooks or torch.version.hip or triton.__version__[:4] not in ("3.6.", "3.7."):
         raise LookupError
     return compiled, run, given, passed  # loaded as long as it is known
 
