@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import fake_gpu
 import pytest
+import replay_checks
 import test_specs
 import torch
 import triton
@@ -97,6 +98,15 @@ def test_the_third_call_of_a_kind_is_a_replay_and_no_other_kind_is_taken_for_it(
     assert len(known(f)) == 7 and len(known(g)) == 3
     assert replays(g, *torch.randn(68).as_strided((2, 64), (4, 1))), "they overlap, and are two"
     assert replays(f, torch.randn(4, 32), torch.randn(32), b=torch.randn(32)) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["index_add", "max_with_index", "group_norm", "int8_linear", "conv3d"]
+)
+def test_workspaces_several_results_and_constants(name):
+    f, it = load(name), replay_checks.load(name)
+    for k in range(4):
+        assert bool(replays(f, **replay_checks.operands(it))) == (k > 1)
 
 
 def test_a_call_is_as_precise_as_it_is_asked_now(monkeypatch):
