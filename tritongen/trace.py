@@ -11,6 +11,7 @@ on a GPU is what is recorded. Not here: running kernels, judging them (`proof`).
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -137,7 +138,7 @@ def _over_own_globals(
     made: dict[int, Any] = {}
     for module in modules:
         for name, given in vars(module).items():
-            value = getattr(given, "__wrapped__", given) if callable(given) else given
+            value = inspect.unwrap(given) if callable(given) else given
             if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
                 own = types.FunctionType(
                     value.__code__,

@@ -8,6 +8,7 @@ Input: an op's plans. Output: the arguments as text. What they mean: `runtime/re
 from __future__ import annotations
 
 from tritongen.emit.op_plans import OpPlans
+from tritongen.emit.wrapper import parameters
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import batched, by_itself
 from tritongen.ir.linear import linear_in
@@ -43,14 +44,28 @@ def no_gradient(item: OpPlans) -> str:
     return f'no_gradient="{_in_quotes(item.no_gradient)}"'
 
 
+def alone(item: OpPlans, asks: tuple[str, ...], described: bool) -> list[str]:
+    """What decorates an op in a module that imports nothing of ours; `described`: whether it makes descriptors."""
+    found = [f"runtime.{told}"] if (told := differentiable(item)) else []
+    if not item.autotune:  # what Triton measures is no step of every call
+        more = ["runtime.f32_precision", *map(repr, asks)] if asks else []
+        more += ["tiles=runtime.tiles_like"] * described
+        found.append(f"runtime.replayed({', '.join(more)})")
+    return found
+
+
 def differentiable(item: OpPlans) -> str:
-    """What decorates an op in a module that imports nothing of ours; "" where autograd asks nothing: of integers."""
-    op = item.plans[0].op
+    """What tells autograd of it; "" where that asks nothing: of integers."""
+    op, back = item.plans[0].op, item.backward
     if item.forward is not None:
-        return f'runtime.differentiable_by("{item.forward.name}", {len(op.outputs)})'
+        return f'differentiable_by("{item.forward.name}", {len(op.outputs)})'
+    if told := backward(item):
+        own = parameters(back.plans[0].op) if back else []
+        takes = (*(name for name, _, _ in own), *(back.flags.values() if back else ()))
+        fit = ", fit=runtime.fitted" if "before=" in told else ""
+        return f"differentiable({told}, takes={takes}{fit})"
     floats = any(ir.kind_of(o.dtype, op) == "float" for o in op.outputs)
-    told = backward(item) or (no_gradient(item) if floats and item.no_gradient else "")
-    return f"runtime.differentiable({told})" if told else ""
+    return f"differentiable({no_gradient(item)})" if floats and item.no_gradient else ""
 
 
 def backward(item: OpPlans) -> str:

@@ -9,6 +9,7 @@ It is read, never imported: the compiler needs no torch.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +17,7 @@ from functools import cache
 from tritongen.emit import walked
 from tritongen.resources import package_folder
 
-NAMES = (
-    "lib",
-    "runtime",
-)  # as modules import it, and what of the runtime has a copy that stands alone
+NAMES = ("lib", "runtime")  # as modules import it, and what `lib/alone.py` has for the runtime's
 
 
 Defined = (ast.FunctionDef, ast.ClassDef)
@@ -43,13 +41,9 @@ def version() -> int:
 @cache
 def functions() -> dict[str, Function]:
     """All of it, by name; those that begin with an underscore are no module's to call."""
-    library = [(f.read_text(), Defined) for f in sorted(package_folder("lib").glob("[a-z]*.py"))]
-    own = (package_folder("runtime") / "gradients.py").read_text(), (ast.FunctionDef,)
+    texts = [f.read_text() for f in sorted(package_folder("lib").glob("[a-z]*.py"))]
     defined = [
-        (text, node)
-        for text, kinds in (*library, own)
-        for node in ast.parse(text).body
-        if isinstance(node, kinds)
+        (text, node) for text in texts for node in ast.parse(text).body if isinstance(node, Defined)
     ]
     names = {node.name for _, node in defined}
     return {node.name: _function(text, node, names) for text, node in defined}
@@ -81,6 +75,12 @@ def called(text: str) -> list[str]:
     """The functions of the library that a module's text speaks of."""
     nodes = walked.walk(walked.parsed(text))
     return list(dict.fromkeys(n.attr for n in nodes if _is_ours(n)))  # type: ignore[attr-defined]
+
+
+def reaches(name: str, text: str) -> bool:
+    """Whether some text speaks of a function of the library that leads to this one."""
+    said = dict.fromkeys(re.findall(r"\blib\.(\w+)", text))
+    return name in _with_callees(n for n in said if n in functions())
 
 
 def _is_ours(node: ast.AST) -> bool:

@@ -26,11 +26,13 @@ IMPORTS = (
         "Mapping": "from collections.abc import Mapping",
         "dataclass": "from dataclasses import dataclass",
         "cache": "from functools import cache",
+        "SimpleNamespace": "from types import SimpleNamespace",
         "Any": "from typing import Any",
     },
     {
         "torch": "import torch",
         "triton": "import triton",
+        "TorchDispatchMode": "from torch.utils._python_dispatch import TorchDispatchMode",
         "tl": "import triton.language as tl",
         "libdevice": "from triton.language.extra import libdevice",
         "InterpretedFunction": "from triton.runtime.interpreter import InterpretedFunction",

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
-from tritongen.emit import asked
+from tritongen.emit import asked, library
 from tritongen.emit.allocation import allocation
 from tritongen.emit.body import Context
 from tritongen.emit.comments import comments_of
-from tritongen.emit.decorator import asks_of, differentiable, options
+from tritongen.emit.decorator import alone, asks_of, options
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
     TORCH_DTYPES,
@@ -124,7 +124,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         references=_in_torch(item, params != own),
         cpu=f"{item.own or item.name}_{'reference' if op.ref is None else 'torch'}",
         options=options(item, asks),
-        differentiable=differentiable(item),
+        alone=alone(item, asks, library.reaches("descriptor", str(code.launches))),
         kernels=code.kernels,
         launches=code.launches,
         sequences=code.sequences,

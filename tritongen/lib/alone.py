@@ -1,8 +1,18 @@
-"""What a module that imports nothing of tritongen has in place of `tritongen.runtime`. Its gradients are those of
-`runtime/gradients.py`.
+"""What a module that imports nothing of tritongen has in place of `tritongen.runtime`: gradients, for autograd alone.
+
+    @differentiable("softmax_backward", takes=("y", "dy"), wrt=("x",), outputs=("y",))
+    @replayed()                     # `replayed.py`
+    def softmax(x): ...
+
+Of what `runtime/gradients.py` does for ops that torch knows, this is the part that one module needs.
 """
 
 from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -14,3 +24,118 @@ def f32_precision(asked: str) -> str:
         allowed = switch.fp32_precision == "tf32" and not torch.version.hip
         asked = "tf32" if allowed else "tf32x3"
     return "ieee" if asked == "tf32x3" and torch.version.hip else asked
+
+
+def is_seen(values: tuple[Any, ...]) -> bool:
+    """Whether autograd is to know of a call: a gradient is wanted, or torch.func or forward mode transforms it."""
+    if torch.is_grad_enabled() and any(
+        [isinstance(v, torch.Tensor) and v.requires_grad for v in values]
+    ):
+        return True
+    within = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack()
+    return bool(within) or torch.autograd.forward_ad._current_level >= 0
+
+
+def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tensor:
+    """The gradient of an operand of this shape: summed over batch dims that it lacks, or has but once.
+
+    It has `before` dims in front of those.
+    """
+    if gradient.shape == shape:
+        return gradient
+    missing = (1,) * (gradient.dim() - len(shape))
+    return gradient.sum_to_size(*shape[:before], *missing, *shape[before:]).reshape(shape)
+
+
+def differentiable(
+    back: str = "",
+    takes: tuple[str, ...] = (),
+    wrt: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
+    flags: tuple[str, ...] = (),
+    before: Mapping[str, int] = {},  # noqa: B006
+    handed_on: Mapping[str, str] = {},  # noqa: B006
+    no_gradient: str = "",
+    fit: Any = None,
+) -> Callable[..., Any]:
+    """Decorates an op with its gradient `back`, an op of its module.
+
+    It `takes` operands and outputs of this one, `dy` of an output y, and `flags`: which of the gradients that it
+    gives, those of `wrt`, are asked for. `before`: dims in front of an operand's batch dims, to which `fit` sums.
+    `handed_on`: operands whose gradient is that of an output. `no_gradient`: why there is none.
+    """
+    read = {*(y for y in outputs if f"d{y}" in takes), *handed_on.values()}
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(function)
+        names = tuple(signature.parameters)
+
+        def forward(ctx: Any, *values: Any) -> Any:
+            result = function(*values)
+            results = result if isinstance(result, tuple) else (result,)
+            known = dict(zip((*names, *outputs), (*values, *results), strict=False))
+            kept = {name: known[name] for name in takes if name in known}
+            tensors = [name for name, v in kept.items() if isinstance(v, torch.Tensor)]
+            ctx.save_for_backward(*[kept.pop(name) for name in tensors])
+            ctx.tensors, ctx.numbers = tensors, kept
+            ctx.shapes = {name: known[name].shape for name in before}
+            ctx.set_materialize_grads(False)  # of what is kept only, too
+            ctx.like = {
+                y: dict(size=known[y].shape, dtype=known[y].dtype, device=known[y].device)
+                for y in read
+            }
+            return result
+
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            if no_gradient:
+                end = "Call it under torch.no_grad(), or detach its operands"
+                raise RuntimeError(f"{function.__name__}: no gradient: {no_gradient}. {end}")
+            asked = dict(zip(names, ctx.needs_input_grad, strict=True))
+            given = dict(zip(outputs, gradients, strict=True))
+            given |= {y: torch.zeros(**ctx.like[y]) for y in read if given[y] is None}
+            found = {name: given[y] for name, y in handed_on.items()}
+            if any(asked[name] for name in wrt):
+                known = ctx.numbers | dict(zip(ctx.tensors, ctx.saved_tensors, strict=True))
+                known |= {f"d{y}": dy for y, dy in given.items()}
+                known |= {flag: asked[name] for flag, name in zip(flags, wrt, strict=False)}
+                results = function.__globals__[back](*[known[name] for name in takes])
+                found |= zip(
+                    wrt, results if isinstance(results, tuple) else (results,), strict=True
+                )
+            for name, dims in before.items():
+                if asked[name]:
+                    found[name] = fit(found[name], ctx.shapes[name], dims)
+            return tuple(found.get(name) if asked[name] else None for name in names)
+
+        members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        own: Any = type(function.__name__, (torch.autograd.Function,), members)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not is_seen((*args, *kwargs.values()) if kwargs else args):
+                return function(*args, **kwargs)
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            return own.apply(*given.args)
+
+        return call
+
+    return decorate
+
+
+def differentiable_by(forward: str, count: int) -> Callable[..., Any]:
+    """Decorates an op in whose place another of its module runs where a gradient is wanted; `count`: its results."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = (*args, *kwargs.values())
+            wanted = any(isinstance(v, torch.Tensor) and v.requires_grad for v in given)
+            if not wanted or not torch.is_grad_enabled():
+                return function(*args, **kwargs)
+            results = function.__globals__[forward](*args, **kwargs)
+            return results[0] if count == 1 else results[:count]
+
+        return call
+
+    return decorate

@@ -36,9 +36,7 @@ class Gpu:
     name: str = "NVIDIA H200"
     clock: float = 1.98  # GHz
     memory: float = 4.92  # TB/s, as clock and width of its bus have it
-    flops: int = (
-        4096  # of 16-bit products, in a cycle of a multiprocessor's tensor cores, by vendors' data sheets
-    )
+    flops: int = 4096  # of 16-bit products, in a cycle of a multiprocessor's tensor cores
     coefficients: Any = None  # in place of those that are known of it (`coefficients.py`)
 
 

@@ -1,7 +1,6 @@
 """How autograd runs the gradient of a generated op: what the forward call saves, what the backward calls.
 
-    @differentiable("softmax_backward", wrt=("x",), outputs=("y",))
-    def softmax(x): ...
+    keep, pull = keep_and_pull(vars(module), ("x",), "softmax_backward", wrt=("x",), outputs=("y",))
 
 The gradient is an op of the same module, found by its name when it is first wanted. An op that computes what its
 gradient would compute again has a twin that gives this too, and runs in its place (`first_results`). Its parameters say what is
@@ -9,7 +8,7 @@ saved: operands, scalars and constants of the op, its outputs, and `dy`, the gra
 autograd does not ask for is not computed, where the gradient has flags for it. It has the batch dims of the
 whole call: here it is summed to an operand that was broadcast.
 
-A standalone module holds a copy of these functions. Not here: the torch op, and replays (`registry.py`).
+Not here: the torch op, and replays (`registry.py`); what a standalone module has for it (`lib/alone.py`).
 """
 
 import functools
@@ -19,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from tritongen.lib.alone import fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,71 +142,3 @@ def without(op: str, reason: str) -> tuple[Callable[..., None], Callable[..., li
         )
 
     return keep, pull
-
-
-def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tensor:
-    """The gradient of an operand of this shape: summed over batch dims that it lacks, or has but once.
-
-    It has `before` dims in front of those.
-    """
-    if gradient.shape == shape:
-        return gradient
-    missing = (1,) * (gradient.dim() - len(shape))
-    return gradient.sum_to_size(*shape[:before], *missing, *shape[before:]).reshape(shape)
-
-
-def differentiable(
-    backward: str = "", no_gradient: str = "", **said: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a function with its gradient, for autograd alone; `said`: as in `Backward`.
-
-    `no_gradient`: why there is none.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(function)
-        names = tuple(signature.parameters)
-        if not no_gradient:
-            keep, pull = keep_and_pull(function.__globals__, names, backward, **said)
-        else:
-            keep, pull = without(function.__name__, no_gradient)
-
-        def forward(ctx: Any, *values: Any) -> Any:
-            output = function(*values)
-            keep(ctx, values, output)
-            return output
-
-        def run_backward(ctx: Any, *gradients: Any) -> Any:
-            return tuple(pull(ctx, ctx.needs_input_grad, *gradients))
-
-        members = {"forward": staticmethod(forward), "backward": staticmethod(run_backward)}
-        own: Any = type(function.__name__, (torch.autograd.Function,), members)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = signature.bind(*args, **kwargs)
-            given.apply_defaults()
-            return own.apply(*given.args)
-
-        return call
-
-    return decorate
-
-
-def differentiable_by(
-    forward: str, count: int
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a function in whose place another of its module runs where a gradient is wanted."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        kept = first_results(function.__globals__, forward, count)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = (*args, *kwargs.values())
-            wanted = any(isinstance(v, torch.Tensor) and v.requires_grad for v in given)
-            return (kept if wanted and torch.is_grad_enabled() else function)(*args, **kwargs)
-
-        return call
-
-    return decorate

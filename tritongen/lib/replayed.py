@@ -1,0 +1,214 @@
+"""What a module that imports nothing of tritongen has in place of `runtime/replay.py`: less, for the same end.
+
+    @replayed(f32_precision, "matmul", tiles=tiles_like)    # what it asks; where it has descriptors
+    def matmul(a, b): ...
+
+    matmul(a, b); matmul(a, b)                              # the second call of a kind is noted
+    matmul(c, d)                                            # from then on: allocate, launch, return
+
+Known for Triton 3.6 and 3.7 on CUDA: a kernel is launched as its JIT does it once it has found it, by
+`CompiledKernel.run`. Any other, and a call that does more than allocate and launch, runs as it is written.
+
+Not here, but in the runtime's: numbers that change with each call, what torch copies, and functions of the module that
+somebody replaces: what is known stays so.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def kind_of(values: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
+    """What decides how a call runs, and its operands' pointers: none where it is not replayed."""
+    kind: list[Any] = []
+    pointers: list[int] = []
+    device, hooks = -1, triton.knobs.runtime
+    more = torch.compiler.is_compiling() or torch.are_deterministic_algorithms_enabled()
+    if more or hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:
+        return kind, []
+    for value in values:
+        own = type(value)
+        if (own is torch.Tensor or own is torch.nn.Parameter) and value.is_cuda:
+            try:
+                at, device = value.data_ptr(), value.get_device()
+            except RuntimeError:  # what torch.func wraps has no pointer
+                return kind, []
+            pointers.append(at)
+            kind += device, value.dtype, value.shape, value.stride(), at % 16, pointers.index(at)
+        elif own in (int, bool, float, type(None), torch.dtype):
+            kind += own, repr(value)  # 0.0 == -0.0 and True == 1
+        else:
+            return kind, []
+    return kind, pointers if pointers and device == torch.cuda.current_device() else []
+
+
+class Steps(TorchDispatchMode):
+    """What a call allocates and launches; `more`: whether torch does anything else for it."""
+
+    _should_skip_dynamo = classmethod(lambda cls: False)  # else torch imports its compiler
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[torch.Tensor] = []
+        self.zeros: list[int] = []  # which of those are set to zero
+        self.launches: list[Any] = []
+        self.more = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.removeprefix("aten::")
+        if name in ("empty", "empty_like", "empty_permuted", "empty_strided", "zeros"):
+            self.zeros += [len(self.made)] * (name == "zeros")
+            self.made.append(result)
+        else:
+            self.more |= not func.is_view
+        return result
+
+    def launch(self, kernel: Any, *args: Any, **config: Any) -> None:
+        compiled = kernel.run(*args, **config)
+        named = {**dict(zip(kernel.arg_names, args, strict=False)), **config}
+        self.launches.append((kernel, compiled, named))
+
+
+def twin(thing: Any, **others: Any) -> Any:
+    """The same again, but for these attributes."""
+    own = object.__new__(type(thing))
+    vars(own).update(vars(thing), **others)
+    return own
+
+
+def noted(function: Any, args: Any, kwargs: Any, tiles: Any) -> tuple[Any, Any]:
+    """What a call gives, and what does the same by its operands' pointers, or "never".
+
+    It runs in a copy of its module whose kernels tell of their launches.
+    """
+    own, scope, steps = function.__globals__, {**function.__globals__}, Steps()
+
+    def inside(f: Any) -> Any:
+        copied = type(f)(f.__code__, scope, f.__name__, f.__defaults__, f.__closure__)
+        copied.__kwdefaults__ = f.__kwdefaults__
+        return copied
+
+    for name, value in own.items():
+        if isinstance(value, triton.JITFunction):
+            scope[name] = twin(value, run=functools.partial(steps.launch, value))
+        elif isinstance(value, type(function)) and value.__globals__ is own:
+            scope[name] = inside(value)
+    try:
+        with steps:
+            result = inside(function)(*args, **kwargs)
+    finally:
+        scope.clear()  # else a cycle would keep what was allocated
+    operands = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor)]
+    try:
+        return result, played(steps, operands, result, tiles)
+    except Exception:  # there is more to it, or Triton is another one
+        return result, "never"
+
+
+def played(steps: Steps, operands: Any, result: Any, tiles: Any) -> Callable[[list[int]], Any]:
+    """The steps as a function of the operands' pointers; some exception where they are not all."""
+    given, made, several = len(operands), steps.made, isinstance(result, tuple)
+    places = {t.data_ptr(): k for k, t in reversed([*enumerate((*operands, *made))])}
+    launches = [launch_of(launch, places, tiles) for launch in steps.launches]
+    written = {place - given for *_, passed in launches for _, place, _ in passed}
+    own = [(t.data_ptr(), t.shape, t.stride()) for t in made]
+    outputs = result if several else (result,)
+    returned: list[Any] = [
+        None if y is None else own.index((y.data_ptr(), y.shape, y.stride())) for y in outputs
+    ]
+    apart = len(places) == len({t.data_ptr() for t in operands}) + len(made)
+    if steps.more or 0 in places or not apart or not {*returned} - {None} <= written:
+        raise LookupError
+    device, index, zeros = operands[0].device, operands[0].get_device(), steps.zeros
+    stream_of = triton.runtime.driver.active.get_current_stream
+    shapes = [(t.shape, t.stride(), t.dtype) for t in made]
+
+    def play(pointers: list[int]) -> Any:
+        made = [torch.empty_strided(n, s, dtype=t, device=device) for n, s, t in shapes]
+        for k in zeros:
+            made[k].zero_()
+        at, stream = [*pointers, *[t.data_ptr() for t in made]], stream_of(index)
+        for _, run, arguments, passed in launches:
+            arguments = arguments.copy()
+            arguments[3] = stream
+            for k, place, described in passed:
+                arguments[k] = described(at[place]) if described else at[place]
+            run(*arguments)
+        if several:
+            return tuple([None if k is None else made[k] for k in returned])
+        return made[returned[0]]
+
+    return play
+
+
+def launch_of(launch: Any, places: dict[int, int], tiles: Any) -> tuple[Any, ...]:
+    """By what a kernel is launched, and with what: grid, stream, what Triton holds of it, no hooks, its arguments."""
+    kernel, compiled, named = launch
+    run, grid, passed = compiled.run, (*named["grid"], 1, 1)[:3], list[Any]()
+    given = [*grid, None, compiled.function, compiled.packed_metadata, None, None, None]
+    metas = [*(getattr(compiled.metadata, "tensordesc_meta", None) or ())]
+    for name, kind in compiled.src.signature.items():
+        value = named[name]
+        if kind == "constexpr" or isinstance(value, (int, float)):
+            given.append(None if kind == "constexpr" else value)
+        elif isinstance(value, torch.Tensor):
+            passed.append((len(given), places[value.data_ptr()], None))
+            given.append(None)
+        else:
+            run, described = tiles(compiled.run, value, metas.pop(0))
+            passed.append((len(given), places[value.base.data_ptr()], described))
+            given += [None, *value.shape, *value.strides]
+    if kernel.pre_run_hooks or torch.version.hip or triton.__version__[:4] not in ("3.6.", "3.7."):
+        raise LookupError
+    return compiled, run, given, passed  # loaded as long as it is known
+
+
+def tiles_like(run: Any, tiles: Any, meta: Any) -> tuple[Any, Callable[[int], Any]]:
+    """What launches with such descriptors as are made, and makes them, by pointer: bytes, which keep no tensor."""
+    like = {**vars(tiles), "base": None}
+
+    @functools.lru_cache(64)
+    def described(pointer: int) -> Any:
+        own = SimpleNamespace(**{**like, "base": SimpleNamespace(data_ptr=lambda: pointer)})
+        return triton.backends.nvidia.driver.make_tensordesc_arg(own, meta)[0]
+
+    return twin(run, launch=inspect.getclosurevars(run.launch).nonlocals["launcher"]), described
+
+
+def replayed(precision: Any = None, *asked: str, tiles: Any = None, most: int = 512) -> Any:
+    """Decorates an op: a call allocates and launches what the second of its kind did, and chooses nothing.
+
+    `asked`: what it asks `precision`. `tiles`: what makes descriptors. `most`: kinds that are known.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        known: dict[tuple[Any, ...], Any] = {}
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            kind, pointers = kind_of((*args, *kwargs.values()) if kwargs else args)
+            key = (*kind, *kwargs, *map(precision, asked)) if pointers else ()
+            found = known.get(key)
+            if callable(found):
+                return found(pointers)
+            if found == "once":
+                result, known[key] = noted(function, args, kwargs, tiles)
+                return result
+            if found is None and pointers:
+                if len(known) >= most:
+                    known.clear()
+                known[key] = "once"
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
